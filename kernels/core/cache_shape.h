@@ -34,10 +34,10 @@ CacheShape cache_shape(const Op& op) {
     if constexpr (requires { op.place; }) {
         require_operand(Op::name, "place", op.place, 1, 3, DType::i32);
     } else {
-        require(shape.rows == shape.sequences, Op::name, ": qkv has ", shape.rows, " rows, and the cache has ",
-                shape.sequences, " sequences");
-        require_operand(Op::name, "lengths", op.lengths, 1, shape.sequences, DType::i32);
-        require_operand(Op::name, "o", op.o, shape.sequences, shape.heads * shape.head_dim, storage);
+        require(op.rows_each >= 1 && shape.rows == op.rows_each * shape.sequences, Op::name, ": qkv has ", shape.rows,
+                " rows, and the cache has ", shape.sequences, " sequences of ", op.rows_each, " rows each");
+        require_operand(Op::name, "lengths", op.lengths, 1, shape.rows, DType::i32);
+        require_operand(Op::name, "o", op.o, shape.rows, shape.heads * shape.head_dim, storage);
     }
     return shape;
 }

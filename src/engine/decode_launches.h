@@ -11,8 +11,8 @@ namespace coda {
 
 /// What a launch left behind.
 struct DecodedSteps {
-    std::vector<std::int32_t> tokens;  // by step and sequence, -1 where the sequence made none
-    std::vector<std::int32_t> states;  // RowState of each sequence, after the last step
+    std::vector<std::int32_t> tokens;  // by step and row of the pass (SequenceRows), -1 where the row made none
+    std::vector<std::int32_t> states;  // RowState of each row, after the last step
 };
 
 class DecodeLaunches {

@@ -261,8 +261,8 @@ void require_generation_fit(const Schedules& schedules, const MemoryPlan& plan, 
     const HostViews& host = schedules.host;
     throw Error(text("generation needs ", bytes_text(static_cast<double>(plan.arena_bytes())), " (", plan.arena_bytes(),
                      " bytes), and ", device, " has ", bytes_text(static_cast<double>(capacity)),
-                     " to give; the cache of ", host.sequences.token.cols, " sequences of ", host.cache.context,
-                     " positions takes ",
+                     " to give; the cache of ", host.sequences.token.cols / host.cache.rows_each, " sequences of ",
+                     host.cache.context, " positions takes ",
                      bytes_text(static_cast<double>(host.cache.keys.bytes() + host.cache.values.bytes())),
                      ": use a shorter context or fewer sequences side by side"));
 }

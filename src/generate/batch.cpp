@@ -94,6 +94,7 @@ std::vector<GenerationAnswer> GenerationBatch::step(int steps) {
     for (std::size_t row = 0; row < rows_.size(); ++row) {
         if (!rows_[row]) continue;
         Sequence& sequence = *rows_[row];
+        figures_.steps += made[row].steps;
         if (!figures_.first_token_s && !made[row].tokens.empty()) {
             figures_.first_token_s = seconds_since(sequence.started);
         }

@@ -19,6 +19,8 @@ namespace coda {
 /// What a batch did so far. Times are only of the decoder's calls.
 struct GenerationFigures {
     std::int64_t prompt_tokens = 0, tokens = 0, sequences = 0;
+    std::int64_t steps =
+        0;  // of sequences, those behind a stop text included; fewer than tokens where guesses came true
     double prefill_s = 0, decode_s = 0;
     double bytes_read = 0, peak_bytes_per_s = 0;  // of the steps, and of the device's memory: see Decoder
     std::optional<double> first_token_s{};        // of the first sequence, from the start of its prompt
@@ -43,7 +45,7 @@ class GenerationBatch {
     /// what the decoder makes at a time.
     int usual_steps() const;
 
-    /// Up to `steps` tokens for every sequence. Returns the answers of sequences that have ended, the first to end
+    /// Up to `steps` steps for every sequence. Returns the answers of sequences that have ended, the first to end
     /// first. Throws NonFiniteError that names the sequences.
     std::vector<GenerationAnswer> step(int steps);
 

@@ -7,6 +7,7 @@
 #include "src/core/errors.h"
 #include "src/core/interrupt.h"
 #include "src/engine/feed.h"
+#include "src/generate/prompt_lookup.h"
 
 namespace coda {
 
@@ -15,13 +16,13 @@ BatchDecoder::BatchDecoder(Executor& executor, const Schedules& schedules, std::
     : executor_(executor),
       schedules_(schedules),
       sequences_(schedules.host.sequences),
+      rows_each_(schedules.host.cache.rows_each),
       vocab_(std::get<ChooseToken>(schedules.decode.back().op).logits.cols),
       prefill_lengths_(prefill_lengths(schedules.host.cache.context)),
       run_(std::move(run)),
       launches_(std::move(launches)),
       bytes_(step_bytes(schedules.decode)),
-      running_(static_cast<std::size_t>(schedules.host.sequences.token.cols), false),
-      lengths_(running_.size(), 0) {
+      held_(static_cast<std::size_t>(sequences_.token.cols / rows_each_)) {
     const View& positions = schedules.host.prefill.positions;
     std::vector<std::int32_t> in_order(static_cast<std::size_t>(positions.cols));
     std::iota(in_order.begin(), in_order.end(), 0);
@@ -53,17 +54,22 @@ void BatchDecoder::check(int row, const SequenceStart& sequence) const {
     }
 }
 
+/// Sets the elements of all rows of the pass that belong to the decoder's row.
 void BatchDecoder::set(const View& per_row, int row, std::int32_t value) {
-    executor_.upload(part_of(per_row, row, 1), &value);
+    const std::vector<std::int32_t> values(static_cast<std::size_t>(rows_each_), value);
+    executor_.upload(part_of(per_row, first_of(row), rows_each_), values.data());
 }
 
+/// Returns the first one's element.
 std::int32_t BatchDecoder::get(const View& per_row, int row) {
     std::int32_t value = 0;
-    executor_.download(part_of(per_row, row, 1), &value);
+    executor_.download(part_of(per_row, first_of(row), 1), &value);
     return value;
 }
 
-bool BatchDecoder::any_running() const { return std::find(running_.begin(), running_.end(), true) != running_.end(); }
+bool BatchDecoder::any_running() const {
+    return std::any_of(held_.begin(), held_.end(), [](const Held& held) { return held.running; });
+}
 
 /// The rows before the padding do not see it, and it is not stored.
 void BatchDecoder::prefill(int row, std::span<const std::int32_t> tokens) {
@@ -90,25 +96,32 @@ void BatchDecoder::start(int row, const SequenceStart& sequence) {
     }
     std::vector<std::int32_t> end_tokens(static_cast<std::size_t>(kMostEndTokens), -1);
     std::copy(sequence.end_tokens.begin(), sequence.end_tokens.end(), end_tokens.begin());
-    executor_.upload(sequences_.seen.row_slice(row, 1), seen.data());
-    executor_.upload(sequences_.end_tokens.row_slice(row, 1), end_tokens.data());
-    executor_.upload(part_of(sequences_.options, row * ChooseToken::kOptionWords, ChooseToken::kOptionWords),
-                     &sequence.choice);
-    const std::int64_t room = context() - length;
-    set(sequences_.limits, row, static_cast<std::int32_t>(length + std::min(sequence.max_tokens, room)));
-    set(sequences_.token, row, prompt.back());
-    set(sequences_.positions, row, static_cast<std::int32_t>(length - 1));
-    set(sequences_.lengths, row, static_cast<std::int32_t>(length));
-    set(sequences_.state, row, static_cast<std::int32_t>(RowState::running));
-    running_[static_cast<std::size_t>(row)] = true;
-    lengths_[static_cast<std::size_t>(row)] = length;
+    for (std::int64_t m = first_of(row); m < first_of(row + 1); ++m) {
+        executor_.upload(sequences_.seen.row_slice(m, 1), seen.data());
+        executor_.upload(sequences_.end_tokens.row_slice(m, 1), end_tokens.data());
+        executor_.upload(part_of(sequences_.options, m * ChooseToken::kOptionWords, ChooseToken::kOptionWords),
+                         &sequence.choice);
+    }
+    const std::int64_t limit = length + std::min(sequence.max_tokens, context() - length);
+    set(sequences_.limits, row, static_cast<std::int32_t>(limit));
+    held_[static_cast<std::size_t>(row)] = {.running = true,
+                                            .guessable = guesses() && sequence.choice.repetition_penalty == 1,
+                                            .limit = limit,
+                                            .tokens = sequence.prompt};
+    if (!guesses()) {  // place_guesses() does it before each step
+        set(sequences_.token, row, prompt.back());
+        set(sequences_.positions, row, static_cast<std::int32_t>(length - 1));
+        set(sequences_.lengths, row, static_cast<std::int32_t>(length));
+        set(sequences_.state, row, static_cast<std::int32_t>(RowState::running));
+    }
     executor_.finish();
 }
 
 void BatchDecoder::stop(int row) {
     check(row);
-    if (!running_[static_cast<std::size_t>(row)]) return;
-    running_[static_cast<std::size_t>(row)] = false;
+    bool& running = held_[static_cast<std::size_t>(row)].running;
+    if (!running) return;
+    running = false;
     // An idle row looks up token 0 and attends to nothing.
     for (const View* view : {&sequences_.token, &sequences_.positions, &sequences_.lengths}) set(*view, row, 0);
     set(sequences_.state, row, static_cast<std::int32_t>(RowState::idle));
@@ -116,6 +129,7 @@ void BatchDecoder::stop(int row) {
 
 std::vector<float> BatchDecoder::logits(int row) {
     check(row);
+    require(!guesses(), "logits of a row that has several tokens per step");
     const View logits = sequences_.logits.row_slice(row, 1);
     const std::vector<double> values = download_vector(executor_, part_of(logits, 0, vocab_));
     return {values.begin(), values.end()};
@@ -123,18 +137,51 @@ std::vector<float> BatchDecoder::logits(int row) {
 
 void BatchDecoder::replace_newest(int row, std::int32_t token) {
     check(row);
+    require(!guesses(), "a token for a row that has several per step");
     require(token >= 0 && token < vocab_, "the token ", token, " is outside of a vocabulary of ", vocab_);
     set(sequences_.token, row, token);
+    held_[static_cast<std::size_t>(row)].tokens.back() = token;
 }
 
-/// A step reads the weights once, and of each sequence that makes a token what it has so far and the token sees.
+void BatchDecoder::place_guesses() {
+    const auto rows = static_cast<std::size_t>(sequences_.token.cols);
+    // Idle rows stay as stop() leaves them.
+    std::vector<std::int32_t> token(rows, 0), positions(rows, 0), lengths(rows, 0);
+    std::vector<std::int32_t> state(rows, static_cast<std::int32_t>(RowState::idle));
+    for (std::size_t row = 0; row < held_.size(); ++row) {
+        Held& held = held_[row];
+        held.guess.clear();
+        if (!held.running) continue;
+        const auto length = static_cast<std::int64_t>(held.tokens.size());
+        const std::int64_t most = std::min(rows_each_ - 1, held.limit - length - 1);
+        if (held.guessable) held.guess = guess_next(held.tokens, most);
+        for (std::size_t j = 0; j <= held.guess.size(); ++j) {
+            const auto m = static_cast<std::size_t>(first_of(static_cast<int>(row))) + j;
+            token[m] = j == 0 ? held.tokens.back() : held.guess[j - 1];
+            lengths[m] = static_cast<std::int32_t>(held.tokens.size() + j);
+            positions[m] = lengths[m] - 1;
+            state[m] = static_cast<std::int32_t>(RowState::running);
+        }
+    }
+    executor_.upload(sequences_.token, token.data());
+    executor_.upload(sequences_.positions, positions.data());
+    executor_.upload(sequences_.lengths, lengths.data());
+    executor_.upload(sequences_.state, state.data());
+}
+
+/// A step reads the weights once, and of each sequence that makes a token what it has so far and its tokens see.
 void BatchDecoder::count_bytes(const DecodedSteps& made) {
-    for (std::size_t first = 0; first < made.tokens.size(); first += running_.size()) {
+    const auto rows = static_cast<std::size_t>(sequences_.token.cols);
+    for (std::size_t step = 0; step * rows < made.tokens.size(); ++step) {
         bool any = false;
-        for (std::size_t row = 0; row < running_.size(); ++row) {
-            if (!running_[row] || made.tokens[first + row] < 0) continue;
+        for (std::size_t row = 0; row < held_.size(); ++row) {
+            const Held& held = held_[row];
+            const auto first = static_cast<std::size_t>(first_of(static_cast<int>(row)));
+            if (!held.running || made.tokens[step * rows + first] < 0) continue;
             any = true;
-            bytes_read_ += bytes_.position * static_cast<double>(std::min(lengths_[row]++, bytes_.most_positions));
+            const auto length = static_cast<std::int64_t>(held.tokens.size() + step);
+            const auto seen = static_cast<double>(std::min(length, bytes_.most_positions));
+            bytes_read_ += bytes_.position * (seen + static_cast<double>(held.guess.size()));
         }
         if (any) bytes_read_ += bytes_.weights;
     }
@@ -147,38 +194,61 @@ void BatchDecoder::fail(int row) {
         text("the logit of token ", id, " is not finite, at position ", position, " of the sequence in row ", row));
 }
 
+BatchDecoder::Taken BatchDecoder::taken(int row, const DecodedSteps& made) const {
+    const std::vector<std::int32_t>& guess = held_[static_cast<std::size_t>(row)].guess;
+    const auto first = static_cast<std::size_t>(first_of(row)), rows = static_cast<std::size_t>(sequences_.token.cols);
+    Taken taken;
+    if (!guesses()) {
+        for (std::size_t i = first; i < made.tokens.size() && made.tokens[i] >= 0; i += rows)
+            taken.tokens.push_back(made.tokens[i]);
+        taken.state = static_cast<RowState>(made.states[first]);
+        taken.steps = static_cast<std::int64_t>(taken.tokens.size());
+        return taken;
+    }
+    taken.steps = 1;
+    for (std::size_t j = 0; j <= guess.size() && taken.state == RowState::running; ++j) {
+        const std::int32_t token = made.tokens[first + j];
+        taken.state = static_cast<RowState>(made.states[first + j]);
+        if (token < 0) break;  // it failed: the next step begins with this row, which fails again
+        taken.tokens.push_back(token);
+        if (j < guess.size() && token != guess[j]) break;
+    }
+    return taken;
+}
+
 /// A failed sequence first hands out the tokens before, and fails with the next call, so that a failure is told at the
 /// same token for any number of steps per call.
 bool BatchDecoder::take(int row, const DecodedSteps& made, SequenceAdvance& advance) {
-    const auto at = static_cast<std::size_t>(row);
-    for (std::size_t i = at; i < made.tokens.size() && made.tokens[i] >= 0; i += running_.size()) {
-        advance.tokens.push_back(made.tokens[i]);
-    }
-    const auto state = static_cast<RowState>(made.states[at]);
-    if (state == RowState::running) return true;
-    if (state == RowState::failed) {
+    const Taken now = taken(row, made);
+    std::vector<std::int32_t>& all = held_[static_cast<std::size_t>(row)].tokens;
+    for (std::vector<std::int32_t>* const to : {&advance.tokens, &all})
+        to->insert(to->end(), now.tokens.begin(), now.tokens.end());
+    advance.steps += now.steps;
+    if (now.state == RowState::running) return true;
+    if (now.state == RowState::failed) {
         if (advance.tokens.empty()) fail(row);
         return false;
     }
-    advance.state = state == RowState::ended ? SequenceAdvance::State::ended : SequenceAdvance::State::length;
+    advance.state = now.state == RowState::ended ? SequenceAdvance::State::ended : SequenceAdvance::State::length;
     stop(row);
     return false;
 }
 
 std::vector<SequenceAdvance> BatchDecoder::advance(int steps) {
     require(steps >= 1, "advance by ", steps, " steps: it takes at least 1");
-    std::vector<SequenceAdvance> advances(running_.size());
-    for (std::size_t row = 0; row < running_.size(); ++row) {
-        if (running_[row]) advances[row].state = SequenceAdvance::State::running;
+    std::vector<SequenceAdvance> advances(held_.size());
+    for (std::size_t row = 0; row < held_.size(); ++row) {
+        if (held_[row].running) advances[row].state = SequenceAdvance::State::running;
     }
     bool more = any_running();
     while (more && steps > 0) {
-        const int now = std::min(steps, launches_->most_steps());
+        if (guesses()) place_guesses();
+        const int now = guesses() ? 1 : std::min(steps, launches_->most_steps());
         const DecodedSteps made = launches_->run(now, interrupted);
         count_bytes(made);
         more = false;
-        for (std::size_t row = 0; row < running_.size(); ++row) {
-            if (running_[row]) more |= take(static_cast<int>(row), made, advances[row]);
+        for (std::size_t row = 0; row < held_.size(); ++row) {
+            if (held_[row].running) more |= take(static_cast<int>(row), made, advances[row]);
         }
         more = more && !interrupted();
         steps -= now;

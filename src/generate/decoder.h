@@ -1,4 +1,5 @@
-// Generation: a model that makes one token per sequence and step, with a cache of keys and values.
+// Generation: a model that makes a token per sequence and step, or more where guesses come true, with a cache of keys
+// and values.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +28,11 @@ struct SequenceAdvance {
     };
     std::vector<std::int32_t> tokens;  // in order
     State state = State::idle;
+    std::int64_t steps = 0;  // in which these tokens were made: fewer where guesses came true
 };
 
 /// Sequences side by side, each in a row of its own. A sequence has the same tokens by itself and with others, in any
-/// row, for any number of steps per call.
+/// row, for any number of steps per call, with guesses and without.
 class Decoder {
   public:
     virtual ~Decoder() = default;
@@ -47,10 +49,11 @@ class Decoder {
     /// time it. Throws Error where the row, the prompt, its length or max_tokens do not fit.
     virtual void start(int row, const SequenceStart& sequence) = 0;
 
-    /// Makes up to `steps` tokens of every sequence that runs; an entry per row. A row whose sequence has ended says
-    /// so once and is idle afterwards. After an interrupt (src/core/interrupt.h) it makes fewer, at least 1. Throws
-    /// NonFiniteError naming row and position where a logit is not finite; the tokens of that sequence before it have
-    /// been returned. Throws Error where the device does not come to an end.
+    /// Runs up to `steps` steps, each of which makes a token of every sequence that runs, and more where guesses come
+    /// true; an entry per row. A row whose sequence has ended says so once and is idle afterwards. After an interrupt
+    /// (src/core/interrupt.h) it runs fewer, at least 1. Throws NonFiniteError naming row and position where a logit is
+    /// not finite; the tokens of that sequence before it have been returned. Throws Error where the device does not
+    /// come to an end.
     virtual std::vector<SequenceAdvance> advance(int steps) = 0;
 
     /// Ends a sequence from outside: a stop text, an interrupt. The row is idle at once.

@@ -47,6 +47,11 @@ std::unique_ptr<BatchDecoder> make_decoder(const Config& config, const Generatio
     require(shape.batch >= 1 && shape.batch <= kMostSequences, "generation of ", shape.batch,
             " sequences side by side: it takes 1 to ", kMostSequences);
     GenerationShape kept = shape;
+    if (options.lookup) {
+        require(shape.batch <= kMostLookupSequences, "generation of ", shape.batch,
+                " sequences with guesses: it takes 1 to ", kMostLookupSequences);
+        kept.rows_each = kLookupRows / shape.batch;
+    }
     kept.int4 = weights.int4_matrices(parameter_layout(config.model));
     return std::make_unique<SessionDecoder>(of_prefill(config, shape), kept, weights, options, console);
 }

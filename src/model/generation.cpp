@@ -15,7 +15,8 @@ KeyValueCache add_cache(const BlockBuffers& buffers, const ModelConfig& model, c
     const auto add = [&](const char* name) {
         return buffers.persistent(name, MemorySegment::caches, buffers.precision().storage, rows, model.head_dim);
     };
-    return {.keys = add("key cache"), .values = add("value cache"), .context = shape.context};
+    return {
+        .keys = add("key cache"), .values = add("value cache"), .context = shape.context, .rows_each = shape.rows_each};
 }
 
 KeyValueCache of_layer(const KeyValueCache& cache, std::size_t layer, std::size_t layers) {
@@ -23,7 +24,8 @@ KeyValueCache of_layer(const KeyValueCache& cache, std::size_t layer, std::size_
     const std::int64_t first = static_cast<std::int64_t>(layer) * rows;
     return {.keys = cache.keys.row_slice(first, rows),
             .values = cache.values.row_slice(first, rows),
-            .context = cache.context};
+            .context = cache.context,
+            .rows_each = cache.rows_each};
 }
 
 void use_cache(Model& model, const KeyValueCache& cache) {
@@ -32,23 +34,24 @@ void use_cache(Model& model, const KeyValueCache& cache) {
     }
 }
 
-SequenceRows add_sequences(const BlockBuffers& buffers, const ModelConfig& model, std::int64_t batch) {
+SequenceRows add_rows(const BlockBuffers& buffers, const ModelConfig& model, const GenerationShape& shape) {
+    const std::int64_t count = shape.batch * shape.rows_each;
     const auto input = [&](const char* name, std::int64_t rows, std::int64_t columns, DType dtype = DType::i32) {
         return buffers.persistent(name, MemorySegment::inputs, dtype, rows, columns);
     };
-    return {.token = input("newest tokens", 1, batch),
-            .positions = input("newest positions", 1, batch),
-            .lengths = input("sequence lengths", 1, batch),
-            .state = input("sequence states", 1, batch),
-            .status = input("sequence status", 1, batch),
-            .limits = input("sequence limits", 1, batch),
-            .options = input("choice options", 1, ChooseToken::kOptionWords * batch),
-            .end_tokens = input("end tokens", batch, kMostEndTokens),
-            .seen = input("seen tokens", batch, ceil_div(model.vocab_size, std::int64_t{32})),
-            .logits = input("logits", batch, padded_vocab(model), buffers.precision().storage)};
+    return {.token = input("newest tokens", 1, count),
+            .positions = input("newest positions", 1, count),
+            .lengths = input("sequence lengths", 1, count),
+            .state = input("sequence states", 1, count),
+            .status = input("sequence status", 1, count),
+            .limits = input("sequence limits", 1, count),
+            .options = input("choice options", 1, ChooseToken::kOptionWords * count),
+            .end_tokens = input("end tokens", count, kMostEndTokens),
+            .seen = input("seen tokens", count, ceil_div(model.vocab_size, std::int64_t{32})),
+            .logits = input("logits", count, padded_vocab(model), buffers.precision().storage)};
 }
 
-/// One row per sequence: the newest token, at its own position.
+/// A row per token, each at its own position.
 Schedule decode_schedule(Model model, SequenceRows rows) {
     Schedule schedule;
     StepList step(schedule);
@@ -84,13 +87,13 @@ std::vector<std::int64_t> prefill_lengths(std::int64_t context) {
 void add_generation(const ModelConfig& model, const ParameterLayout& layout, const ScheduleOptions& options,
                     bool has_master, Schedules& schedules) {
     const GenerationShape& shape = options.generation;
-    require(shape.batch >= 1 && shape.context >= 1, "generation of ", shape.batch, " sequences of ", shape.context,
-            " positions: both must be positive");
+    require(shape.batch >= 1 && shape.context >= 1 && shape.rows_each >= 1, "generation of ", shape.batch,
+            " sequences of ", shape.context, " positions, ", shape.rows_each, " rows each: all must be positive");
     HostViews& host = schedules.host;
     const BlockBuffers buffers(schedules.buffers, options.precision);
     const std::vector<std::int64_t> lengths = prefill_lengths(shape.context);
     host.cache = add_cache(buffers, model, shape);
-    host.sequences = add_sequences(buffers, model, shape.batch);
+    host.sequences = add_rows(buffers, model, shape);
     const auto prompt_input = [&](const char* name, std::int64_t columns) {
         return buffers.persistent(name, MemorySegment::inputs, DType::i32, 1, columns);
     };
@@ -119,7 +122,7 @@ void add_generation(const ModelConfig& model, const ParameterLayout& layout, con
     newest.positions = host.sequences.positions;
     newest.lengths = host.sequences.lengths;
     newest.rope = host.rope;
-    schedules.decode = decode_schedule(blocks("decode ", 1, shape.batch, newest), host.sequences);
+    schedules.decode = decode_schedule(blocks("decode ", 1, host.sequences.token.cols, newest), host.sequences);
 
     BatchInputs prompt;
     prompt.tokens = host.prefill.tokens;

@@ -11,8 +11,9 @@ namespace coda {
 
 /// The sequences that the passes of generation run side by side.
 struct GenerationShape {
-    std::int64_t batch = 0;    // sequences; 0: no generation
-    std::int64_t context = 0;  // positions of each
+    std::int64_t batch = 0;      // sequences; 0: no generation
+    std::int64_t context = 0;    // positions of each
+    std::int64_t rows_each = 1;  // of a decode pass: tokens of a sequence that it takes at most
     /// Numbers of ParameterLayout::matrices that are kept as 4-bit integers (kernels/math/int4.h), ascending.
     std::vector<std::size_t> int4{};
 };

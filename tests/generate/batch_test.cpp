@@ -124,6 +124,7 @@ TEST_CASE("an interrupt leaves what was made") {
     CHECK(batch.running() == 0);
     CHECK((decoder.idle(0) && decoder.idle(1)));
     CHECK(batch.figures().tokens == 4);
+    CHECK(batch.figures().steps == 4);
     CHECK(batch.figures().prompt_tokens == 2);
     CHECK(batch.figures().sequences == 2);
     CHECK(batch.figures().first_token_s.has_value());
@@ -163,6 +164,11 @@ TEST_CASE("figures have the bytes that the batch's own steps read, and their sha
     CHECK(figures_line(figures) ==
           "3 prompt tokens in 5.00 ms | first token after 6.00 ms | 200 tokens, 800 tok/s, 41% of the memory's 4.92 "
           "TB/s");
+    figures.steps = 80;
+    CHECK(figures_line(figures) ==
+          "3 prompt tokens in 5.00 ms | first token after 6.00 ms | 200 tokens, 800 tok/s, 2.50 per step, 41% of the "
+          "memory's 4.92 TB/s");
+    figures.steps = 200;
     figures.peak_bytes_per_s = std::nan("");
     CHECK(figures_line(figures) == "3 prompt tokens in 5.00 ms | first token after 6.00 ms | 200 tokens, 800 tok/s");
 }

@@ -32,7 +32,8 @@ class ScriptedDecoder : public Decoder {
     std::vector<SequenceAdvance> advance(int steps) override {
         std::vector<SequenceAdvance> made(rows_.size());
         for (std::size_t row = 0; row < rows_.size(); ++row) {
-            for (int step = 0; step < steps && rows_[row]; ++step) made[row].state = play(row, made[row].tokens);
+            for (; made[row].steps < steps && rows_[row]; ++made[row].steps)
+                made[row].state = play(row, made[row].tokens);
         }
         return made;
     }

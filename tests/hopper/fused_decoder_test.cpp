@@ -124,6 +124,40 @@ TEST_CASE("the fused decoder has the same bits by itself, in a batch of 8, in an
     }
 }
 
+TEST_CASE("guesses change no token of the fused decoder, nor of passes", "[gpu]") {
+    if (!has_hopper()) return;
+    struct Case {
+        std::int64_t head_dim;
+        bool bias = false, norms = false;
+        std::int64_t window = 0;
+    };
+    for (const auto& [head_dim, bias, norms, window] :
+         {Case{64}, Case{128, true}, Case{64, false, true}, Case{128, false, true, 90}, Case{64, false, false, 50}}) {
+        const ModelConfig model = fused_model(head_dim, bias, norms, window);
+        Generation apart(model, {.batch = 2, .context = 400});
+        for (const std::int64_t sequences : {1, 2}) {
+            Generation together(model, {.batch = sequences, .context = 400, .rows_each = 8 / sequences});
+            // Greedy choices repeat themselves, so that guesses come true; draws refute most.
+            for (const ChoiceOptions& choice :
+                 {ChoiceOptions{.temperature = 0}, ChoiceOptions{.temperature = 0.9f, .top_k = 50, .seed = 5}})
+                for (const bool fused : {true, false}) {
+                    CAPTURE(head_dim, bias, norms, window, sequences, fused, choice.temperature);
+                    BatchDecoder& plain = fused ? *apart.fused : *apart.passes;
+                    BatchDecoder& guessing = fused ? *together.fused : *together.passes;
+                    const SequenceStart start = sequence_of(random_tokens(70, 1), 300, choice);
+                    const Tokens expected = tokens_of(plain, 0, start, 32);
+                    REQUIRE(expected.size() == 300);
+                    if (sequences == 2) guessing.start(0, sequence_of(random_tokens(33, 2), 400));
+                    std::int64_t steps = 0;
+                    CHECK(tokens_of(guessing, static_cast<int>(sequences) - 1, start, 1, &steps) == expected);
+                    if (choice.temperature > 0) continue;
+                    CHECK(steps < 300);
+                    WARN("heads of " << head_dim << ": 300 tokens in " << steps << " steps");
+                }
+        }
+    }
+}
+
 TEST_CASE("the fused decoder's loss of 4096 tokens is the evaluation's", "[gpu]") {
     if (!has_hopper()) return;
     Generation model(fused_model(64), {.batch = 1, .context = 4097}, {Pass::evaluate}, 4096);

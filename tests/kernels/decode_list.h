@@ -22,7 +22,9 @@ struct DecodeSizes {
     std::int64_t window = 0;               // of positions that a token sees; 0: all
     bool bias = false, out_bias = false;   // of q, k and v; of attn_out
     bool head_norms = false;               // of q and k
+    std::int64_t rows_each = 1;            // of a sequence: `batch` rows are of batch / rows_each sequences
 
+    std::int64_t sequences() const { return batch / rows_each; }
     std::int64_t q_columns() const { return heads * head_dim; }
     std::int64_t qkv_columns() const { return (heads + 2 * kv_heads) * head_dim; }
 };
@@ -92,7 +94,7 @@ class DecodeList {
         auto* options = reinterpret_cast<ChoiceOptions*>(buffers.memory().at<std::int32_t>(options_));
         options[row] = from.choice;
     }
-    /// The contents of a sequence's caches, as another list has them for one of its own.
+    /// The contents of a sequence's caches, as another list has them for one of its own. row: the sequence.
     void copy_caches(std::int64_t row, const DecodeList& other, std::int64_t other_row) {
         const std::int64_t rows = sizes.kv_heads * sizes.context;
         for (std::size_t l = 0; l < keys.size(); ++l)
@@ -152,7 +154,7 @@ class DecodeList {
 
     void build() {
         constexpr double kEps = 1e-5;
-        const std::int64_t d = sizes.width, f = sizes.feed_forward, batch = sizes.batch;
+        const std::int64_t d = sizes.width, f = sizes.feed_forward;
         View x = activation(d), rstd = statistic();
         add(-1, "embedding",
             Embed{.tokens = token,
@@ -175,7 +177,7 @@ class DecodeList {
         };
         for (int l = 0; l < static_cast<int>(sizes.layers); ++l) {
             const View qkv = activation(sizes.qkv_columns()), o = activation(sizes.q_columns()), y = activation(f);
-            const std::int64_t rows = batch * sizes.kv_heads * sizes.context;
+            const std::int64_t rows = sizes.sequences() * sizes.kv_heads * sizes.context;
             keys.push_back(buffers.random(DType::bf16, rows, sizes.head_dim, -1, 1));
             values.push_back(buffers.random(DType::bf16, rows, sizes.head_dim, -1, 1));
             const View qkv_weights = w(l, "qkv_weights", sizes.qkv_columns(), d, 2 * l);
@@ -204,7 +206,8 @@ class DecodeList {
                                       .heads = sizes.heads,
                                       .kv_heads = sizes.kv_heads,
                                       .head_dim = sizes.head_dim,
-                                      .window = sizes.window};
+                                      .window = sizes.window,
+                                      .rows_each = sizes.rows_each};
             attention.scratch = buffers.vector(DType::u8, attention.scratch_bytes());
             add(l, "attention", attention);
             close(l, "attn_out", o, sizes.q_columns(), out_biases_ ? out_biases_.row_slice(l, 1) : View{});

@@ -110,6 +110,36 @@ TEST_CASE("fused decode: an op list becomes five ops a layer, the head and the c
     CHECK(lower(list.schedule, Memory::shapes_only(), 132).ops.size() == 12);
 }
 
+TEST_CASE("fused decode: members of the batch may be of one sequence") {
+    DecodeList list({.batch = 8, .rows_each = 4});
+    const DecodePlan plan = lower(list.schedule, list.buffers.memory(), 132);
+    CHECK(plan.shares_caches());
+    for (const DecodeOp& op : plan.ops) {
+        const bool has_caches = op.kind == OpKind::qkv || op.kind == OpKind::attention;
+        CHECK(op.shared_log2 == (has_caches ? 2 : 0));
+        if (!has_caches) continue;
+        CHECK(op.cache_of(3) == 0);
+        CHECK(op.cache_of(4) == 1);
+        CHECK(op.earlier(3) == 3);
+        CHECK(op.earlier(4) == 0);
+    }
+    // Few rows of a small model, whose inputs leave no room: the kept rows need more.
+    const DecodeList small({.batch = 4,
+                            .layers = 1,
+                            .width = 16,
+                            .feed_forward = 16,
+                            .heads = 8,
+                            .kv_heads = 1,
+                            .head_dim = 128,
+                            .rows_each = 4});
+    const DecodePlan small_plan = lower(small.schedule, small.buffers.memory(), 132);
+    CHECK(layout_of(small_plan).input_bytes >= AttentionInput::bytes(8, 128, true));
+    CHECK(AttentionInput::bytes(8, 128, true) == AttentionInput::bytes(8, 128, false) + 6 * 512);
+    CHECK(!lower(DecodeList({.batch = 8}).schedule, Memory::shapes_only(), 132).shares_caches());
+    op_of<DecodeAttention>(list, 1).rows_each = 8;
+    CHECK(refusal_of(list) == "DecodeAttention: qkv has 8 rows, and the cache has 2 sequences of 8 rows each");
+}
+
 TEST_CASE("fused decode: 4-bit integers are read as they are, with the weights of norms") {
     DecodeList list({.batch = 3, .width = 256, .feed_forward = 640, .int4 = true});
     const Memory memory = list.buffers.memory();
@@ -219,6 +249,11 @@ TEST_CASE("fused decode: norms of heads have the gains of their layers and words
 TEST_CASE("fused decode: sizes that the kernel does not take are refused by name") {
     CHECK(refusal_of(DecodeSizes{}) == "accepted");
     CHECK_THAT(refusal_of({.batch = 17}), Contains("17 sequences"));
+    for (const std::int64_t batch : {2, 16})
+        CHECK_THAT(refusal_of({.batch = batch, .rows_each = 2}),
+                   Contains("layer 0 attention") && Contains(text(batch, " rows, 2 of each sequence, ")) &&
+                       Contains("3 to 8"));
+    CHECK_THAT(refusal_of({.batch = 6, .rows_each = 3}), Contains("3 of each sequence") && Contains("2, 4 or 8"));
     CHECK_THAT(refusal_of({.width = 72}), Contains("width is 72") && Contains("16"));
     CHECK_THAT(refusal_of({.feed_forward = 136}), Contains("feed-forward width is 136"));
     CHECK_THAT(refusal_of({.padded_vocab = 104}), Contains("vocabulary is 104"));
@@ -298,7 +333,7 @@ TEST_CASE("fused decode: every part of shared memory has room of its own") {
                 CHECK(layout.partial_entries % kEpilogueWarps == 0);  // an entry is always of the same epilogue warp
                 CHECK(layout.input_bytes % 16 == 0);
                 CHECK(layout.input_bytes >=
-                      AttentionInput::bytes(plan.operands.shape.group(), plan.operands.shape.head_dim));
+                      AttentionInput::bytes(plan.operands.shape.group(), plan.operands.shape.head_dim, false));
             }
     const Layout layout = layout_of(plan_of(16, 2048, 8192, 32, 8, 64, 1));
     CHECK(layout.stages >= 12);

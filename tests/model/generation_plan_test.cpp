@@ -117,6 +117,14 @@ TEST_CASE("a plan has a cache where it generates, and nothing of training") {
         CHECK(!schedules.uses(view));
     // A tied table is there twice: folded for the head, plain for look-up.
     CHECK(schedules.uses(host.embedding) == model.tie_word_embeddings);
+    // Several rows of a sequence share its cache.
+    GenerationShape guessing = shape;
+    guessing.rows_each = 4;
+    const Schedules more_rows = generation_of(model, guessing, kMixedBf16);
+    const MemoryPlan their_plan = plan_and_check(more_rows);
+    CHECK(placed(more_rows, their_plan, MemorySegment::caches) == placed(schedules, plan, MemorySegment::caches));
+    CHECK(more_rows.host.sequences.token.cols == 12);
+    CHECK(step_bytes(more_rows.decode).weights == step_bytes(schedules.decode).weights);
     const Schedules with_master = generation_of(model, shape, kMixedBf16, kAllPasses | passes_of(Mode::generate));
     plan_and_check(with_master);
     CHECK(!with_master.uses(with_master.host.embedding));

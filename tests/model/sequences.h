@@ -16,13 +16,15 @@ inline SequenceStart sequence_of(const Tokens& prompt, std::int64_t max_tokens, 
     return sequence_of(prompt, max_tokens, ChoiceOptions{.seed = seed});
 }
 
-/// Runs a sequence in `row` to its end and returns its tokens.
-inline Tokens tokens_of(Decoder& decoder, int row, const SequenceStart& sequence, int steps = 3) {
+/// Runs a sequence in `row` to its end, `steps` per call, and returns its tokens. run: how many steps it took.
+inline Tokens tokens_of(Decoder& decoder, int row, const SequenceStart& sequence, int steps = 3,
+                        std::int64_t* run = nullptr) {
     decoder.start(row, sequence);
     Tokens tokens;
     for (auto state = SequenceAdvance::State::running; state == SequenceAdvance::State::running;) {
         const SequenceAdvance advance = decoder.advance(steps).at(static_cast<std::size_t>(row));
         tokens.insert(tokens.end(), advance.tokens.begin(), advance.tokens.end());
+        if (run != nullptr) *run += advance.steps;
         state = advance.state;
     }
     return tokens;

@@ -79,6 +79,17 @@ class RunTest(GenerateTestCase):
         with self.subTest("figures"):
             err = self.generate("--model", "run", "--prompt", "the quick", "--tokens", "5").err
             self.assertEqual(FIGURES.match(err.splitlines()[-1]).groups(), ("9", "5"))
+        with self.subTest("guesses that come true"):
+            arguments = ["--model", "run", "--prompt", PHRASE + "the quick", "--tokens", "90", "--context", "200",
+                         "--temperature", "0"]
+            plain, guessed = self.generate(*arguments), self.generate(*arguments, "--lookup")
+            self.assertEqual(guessed.out, plain.out)
+            self.assertNotIn("per step", plain.err)
+            self.assertGreater(float(re.search(r" tok/s, ([\d.]+) per step", guessed.err)[1]), 4)
+            self.assertNotIn("penalty", guessed.err)
+            penalty = self.generate(*arguments, "--lookup", "--repetition-penalty", "1.5")
+            self.assertIn("note: with a repetition penalty, here 1.5, --lookup guesses nothing", penalty.err)
+            self.assertNotIn("per step", penalty.err)
         with self.subTest("stop texts"):
             arguments = ["--prompt", "the quick brown ", "--temperature", "0"]
             self.assertEqual(self.text(*arguments, "--stop", "over"), "fox jumps ")
@@ -129,6 +140,9 @@ class RunTest(GenerateTestCase):
         for batch in ("2", "5", "8"):
             with self.subTest(batch=batch):
                 self.assertEqual(made(self.answers(*arguments, "--prompts", name, "--batch", batch, threads=2)), alone)
+        for arguments_of_guesses in (["--lookup"], ["--lookup", "--batch", "2"]):
+            with self.subTest(arguments_of_guesses):
+                self.assertEqual(made(self.answers(*arguments, "--prompts", name, *arguments_of_guesses)), alone)
         piped = made(self.answers(*arguments, "--prompts", "-", "--batch", "3", stdin=self.read(name)))
         self.assertEqual(piped, alone)
         with self.subTest("streamed text is the answer's"):
@@ -286,6 +300,8 @@ class RunTest(GenerateTestCase):
                 ([*run, "--prompt", "a", "--temperature", "nan"], USAGE, "--temperature"),
                 ([*run, "--prompt", "a", "--batch", "17"], USAGE, "1 to 16"),
                 ([*run, "--prompt", "a", "--batch", "2"], USAGE, "--batch"),
+                ([*run, "--prompts", "b", "--batch", "3", "--lookup"], USAGE, ["--lookup", "2 sequences", "--batch"]),
+                ([*run, "--bench", "--lookup"], USAGE, ["--bench", "--lookup"]),
                 ([*run, "--prompt", "a", "--tokens", "0"], USAGE, "--tokens"),
                 ([*run, "--prompt", "a", "b"], USAGE, "unexpected argument"),
                 ([*run, "--prompt", "a", "--system", "s"], USAGE, ["--system", "--chat"]),

@@ -53,7 +53,7 @@ DECODE = "coda::hopper::decode::"
 GIVE = ("Write", DECODE + "store_partials(const coda::hopper::decode::WarpContext &, int)", "gemm.cuh:75")
 ADD = ("Read", DECODE + "GemmEpilogue::reduce_partials(coda::hopper::decode::GemmEpilogue::Task &, int, int) const",
        "gemm_epilogue.cuh:132")
-UNIT = ("Write", DECODE + "AttentionWarp<(int)64>::write(float *) const", "attention.cuh:245")
+UNIT = ("Write", DECODE + "AttentionWarp<(int)64, (bool)0>::write(float *) const", "attention.cuh:245")
 JOIN = ("Read", DECODE + "AttentionEpilogue<(int)128>::join_warps(const coda::hopper::decode::AttentionTile &, int) const",
         "/a/attention_epilogue.cuh:63")
 RELEASE = ("Write", "coda::hopper::ptx::store_shared_release(unsigned int, unsigned int)", "mbarrier_poll.cuh:35")

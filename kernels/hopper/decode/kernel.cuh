@@ -32,7 +32,8 @@
 // once per layer until all SMs are done with the layer before. Every wait has a limit (exchange/watchdog.cuh).
 //
 // Sums are added in one order: MMAs by four, slices, warps, splits. A sequence is a column of the MMAs. So it has the
-// same bits by itself and next to others, on any number of SMs, and for any number of steps per launch.
+// same bits by itself and next to others, on any number of SMs, and for any number of steps per launch. Members of the
+// batch may also be tokens of one sequence, which share its cache (DecodePlan::shares_caches()).
 #pragma once
 
 #include "kernels/hopper/decode/warps/attention.cuh"
@@ -50,7 +51,7 @@ __device__ __forceinline__ WarpContext in_op(WarpContext ctx) {
     return ctx;
 }
 
-template <int kHeadDim, int kOctets>
+template <int kHeadDim, int kOctets, bool kSharesCaches>
 __device__ __forceinline__ void run_consumer(const WarpContext& all) {
     ConsumerCounts counts;
     StepTokens tokens;
@@ -64,7 +65,7 @@ __device__ __forceinline__ void run_consumer(const WarpContext& all) {
             const WorkItem item = ctx.item(step, s);
             ctx.stamp(item, Stamp::begin);
             if (op.kind == OpKind::attention)
-                counts = run_attention<kHeadDim>(ctx, op, tokens, item, counts);
+                counts = run_attention<kHeadDim, kSharesCaches>(ctx, op, tokens, item, counts);
             else if (op.kind != OpKind::choose)
                 run_gemm<kOctets>(ctx, op, tokens, item, counts);
             else if (ctx.sm < ctx.shape().batch)
@@ -139,16 +140,18 @@ __device__ __forceinline__ void initialise(const WarpContext& ctx) {
 }
 
 /// Kernels apart, so that few sequences do not pay for what many need, nor bf16 for integers, nor LLaMA for other
-/// families. kOctets: 0 where inputs come as words.
-template <int kHeadDim, int kOctets, bool kInt4, bool kExtended>
+/// families and guesses. kOctets: 0 where inputs come as words.
+template <int kHeadDim, int kOctets, bool kInt4, bool kExtended, bool kSharesCaches = false>
 __global__ __launch_bounds__(kThreads, 1) void fused_decode(const __grid_constant__ Arguments arguments) {
     extern __shared__ __align__(1024) char memory[];
     constexpr int kColumns = kOctets == 0 ? 1 : kOctets;
-    const WarpContext ctx(arguments, memory,
-                          Instance{.lamport = kOctets > 0, .int4 = kInt4, .extended = kExtended, .octets = kColumns});
+    const WarpContext ctx(
+        arguments, memory,
+        Instance{
+            .lamport = kOctets > 0, .int4 = kInt4, .extended = kExtended, .shares = kSharesCaches, .octets = kColumns});
     initialise(ctx);
     if (ctx.warp < kConsumerWarps)
-        run_consumer<kHeadDim, kColumns>(ctx);
+        run_consumer<kHeadDim, kColumns, kSharesCaches>(ctx);
     else if (ctx.warp < kConsumerWarps + kEpilogueWarps)
         run_epilogue<kHeadDim, kColumns>(ctx);
     else if (ctx.lane == 0)
@@ -160,6 +163,11 @@ auto instance_for(int head_dim, bool extended) {
     if (extended)
         return head_dim == 64 ? fused_decode<64, kOctets, kInt4, true> : fused_decode<128, kOctets, kInt4, true>;
     return head_dim == 64 ? fused_decode<64, kOctets, kInt4, false> : fused_decode<128, kOctets, kInt4, false>;
+}
+/// For DecodePlan::shares_caches(), with three to eight members of the batch. They take any family.
+template <bool kInt4>
+auto shared_instance_for(int head_dim) {
+    return head_dim == 64 ? fused_decode<64, 1, kInt4, true, true> : fused_decode<128, 1, kInt4, true, true>;
 }
 
 }  // namespace coda::hopper::decode

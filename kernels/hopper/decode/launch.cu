@@ -75,7 +75,7 @@ struct FusedDecode::Device {
     Device(DecodePlan given, const LaunchOptions& chosen)
         : plan(std::move(given)),
           options(chosen),
-          kernel(kernel_for(plan.operands.shape)),
+          kernel(kernel_for(plan)),
           arguments{.operands = plan.operands,
                     .layout = layout_of(plan, options.in_flight_bytes),
                     .exchange = exchange_of(plan.operands.shape, plan.grid)},
@@ -154,6 +154,8 @@ void FusedDecode::launch(int steps, Stream stream) {
     const auto batch = static_cast<std::size_t>(device.plan.operands.shape.batch);
     require(steps >= 1 && steps <= device.options.most_steps, "decode: a launch of ", steps, " steps, at most ",
             device.options.most_steps);
+    require(steps == 1 || !device.plan.shares_caches(), "decode: a launch of ", steps,
+            " steps, and a sequence has several tokens in each: such a launch is one step");
     arguments.steps = steps;
     device.reserve_epochs(steps, stream);
     // The kernel changes these, and an SM that starts late must not see how.

@@ -19,8 +19,8 @@ struct LaunchOptions {
     int traced_step = -1;  // of each launch: the one for trace(); -1: none
 };
 
-/// Sequences advance by up to `steps` tokens each; rows that do not run stay as they are. Its memory on the current
-/// device is made once, by the constructor.
+/// Members of the batch advance by up to `steps` tokens each; rows that do not run stay as they are. Its memory on the
+/// current device is made once, by the constructor.
 class FusedDecode {
   public:
     /// `plan` comes from lower() with a grid of the device's SMs (multiprocessors() of sm90/device.h). Throws Error
@@ -30,7 +30,7 @@ class FusedDecode {
     FusedDecode(const FusedDecode&) = delete;
     FusedDecode& operator=(const FusedDecode&) = delete;
 
-    /// Enqueues a launch of 1 to LaunchOptions::most_steps steps.
+    /// Enqueues a launch of 1 to LaunchOptions::most_steps steps; of one where DecodePlan::shares_caches().
     void launch(int steps, Stream stream);
     /// Waits for the launches, and throws Error with the watchdog's message where one of them was ended by it. The
     /// state of all sequences is undefined then.

@@ -1,3 +1,5 @@
+#include <numeric>
+
 #include "kernels/cases/op_cases.h"
 #include "kernels/core/error.h"
 
@@ -37,23 +39,31 @@ OpCase store(Size size) {
     return made.finish(op, text("M ", rows, " Hk ", sizes.kv_heads, " hd ", sizes.head_dim));
 }
 
-template <std::int64_t kWindow>
+/// Each row is of a sequence of its own, or all are of one.
+template <std::int64_t kWindow, bool kOneSequence = false>
 OpCase attend(Size size) {
-    const CacheSizes sizes = sizes_of(size);
+    CacheSizes sizes = sizes_of(size);
+    const std::int64_t rows = sizes.sequences;
     OpCase made;
     DecodeAttention op;
-    describe(op, sizes);
     op.window = kWindow;
-    op.lengths = made.add("lengths", DType::i32, 1, sizes.sequences, Fill::positions);
-    made.tokens.assign(static_cast<std::size_t>(sizes.sequences), static_cast<std::int32_t>(sizes.context));
+    op.lengths = made.add("lengths", DType::i32, 1, rows, Fill::positions);
+    made.tokens.assign(static_cast<std::size_t>(rows), static_cast<std::int32_t>(sizes.context));
     if (size == Size::test) made.tokens = {257, 0, 600};
-    op.qkv = made.add("qkv", DType::bf16, sizes.sequences, sizes.columns(), Fill::normal);
+    if (kOneSequence) {
+        sizes.sequences = 1;
+        std::iota(made.tokens.begin(), made.tokens.end(), static_cast<std::int32_t>(257 - rows + 1));
+        op.rows_each = rows;
+    }
+    describe(op, sizes);
+    op.qkv = made.add("qkv", DType::bf16, rows, sizes.columns(), Fill::normal);
     op.keys = made.add("keys", DType::bf16, sizes.cache_rows(), sizes.head_dim, Fill::normal, 1, Access::inout);
     op.values = made.add("values", DType::bf16, sizes.cache_rows(), sizes.head_dim, Fill::normal, 1, Access::inout);
-    op.o = made.result("o", DType::bf16, sizes.sequences, sizes.heads * sizes.head_dim);
+    op.o = made.result("o", DType::bf16, rows, sizes.heads * sizes.head_dim);
     op.scratch = made.scratch(op.scratch_bytes());
-    return made.finish(op, text("S ", sizes.sequences, " C ", sizes.context, " H ", sizes.heads, "/", sizes.kv_heads,
-                                " hd ", sizes.head_dim, kWindow > 0 ? " window" : ""));
+    return made.finish(
+        op, text("S ", sizes.sequences, " C ", sizes.context, " H ", sizes.heads, "/", sizes.kv_heads, " hd ",
+                 sizes.head_dim, kWindow > 0 ? " window" : "", kOneSequence ? text(" rows ", rows) : ""));
 }
 
 }  // namespace
@@ -64,7 +74,7 @@ OpCases cases_of<StoreKeyValue>() {
 }
 template <>
 OpCases cases_of<DecodeAttention>() {
-    return {.programs = {}, .others = {{attend<0>}, {attend<300>, false}}};
+    return {.programs = {}, .others = {{attend<0>}, {attend<300>, false}, {attend<256, true>, false}}};
 }
 
 }  // namespace coda::cases

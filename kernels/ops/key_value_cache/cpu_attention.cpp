@@ -1,9 +1,8 @@
-// DecodeAttention on the CPU: three passes over a sequence's positions, per query head.
+// DecodeAttention on the CPU: three passes over a row's positions, per query head.
 //
 //   s_p = q k_p / sqrt(hd), m = max s;   e_p = exp(s_p - m), sum = Σ e;   o = Σ e_p v_p / sum
 //
-// One task is one query head of one sequence, so every sum has the same order for any number of threads and in any
-// batch of sequences.
+// One task is one query head of one row, so every sum has the same order for any number of threads and in any batch.
 #include <omp.h>
 
 #include <algorithm>
@@ -54,6 +53,16 @@ void attend(const Storage* query, Rows<Storage> keys, Rows<Storage> values, std:
     for (std::int64_t j = 0; j < head_dim; ++j) store(o[j], sums[j] / sum);
 }
 
+/// Throws Error where rows of a sequence do not follow one another.
+void require_consecutive(const DecodeAttention& op, const std::int32_t* lengths, std::int64_t rows) {
+    for (std::int64_t m = 0; m < rows; ++m) {
+        if (m % op.rows_each == 0 || lengths[m] == 0) continue;
+        require(lengths[m - 1] > 0 && lengths[m] == lengths[m - 1] + 1, op.name, ": lengths[", m - 1, "] and lengths[",
+                m, "], of one sequence, are ", lengths[m - 1], " and ", lengths[m],
+                "; each row must be one token longer than the one before, idle ones last");
+    }
+}
+
 }  // namespace
 
 template <>
@@ -65,34 +74,38 @@ void execute(const DecodeAttention& op, const Memory& memory) {
         const auto qkv = rows_of<const Storage>(operands, "qkv", op.qkv, shape.rows, shape.columns());
         const auto keys = rows_of<Storage>(operands, "keys", op.keys, op.keys.rows, head_dim);
         const auto values = rows_of<Storage>(operands, "values", op.values, op.keys.rows, head_dim);
-        const auto o = rows_of<Storage>(operands, "o", op.o, shape.sequences, shape.heads * head_dim);
-        const std::int32_t* lengths = operands.get<std::int32_t>("lengths", op.lengths, 1, shape.sequences);
-        operands.require_indices("lengths", lengths, shape.sequences, shape.context + 1);
+        const auto o = rows_of<Storage>(operands, "o", op.o, shape.rows, shape.heads * head_dim);
+        const std::int32_t* lengths = operands.get<std::int32_t>("lengths", op.lengths, 1, shape.rows);
+        operands.require_indices("lengths", lengths, shape.rows, shape.context + 1);
+        require_consecutive(op, lengths, shape.rows);
+        const auto cache_row = [&](std::int64_t m, std::int64_t head, std::int64_t position) {
+            return shape.cache_row(m / op.rows_each, head, position);
+        };
 
-        for (std::int64_t s = 0; s < shape.sequences; ++s) {
-            for (std::int64_t head = 0; head < shape.kv_heads && lengths[s] > 0; ++head) {
-                const std::int64_t row = shape.cache_row(s, head, lengths[s] - 1);
-                std::copy_n(qkv[s] + shape.key_column(head), head_dim, keys[row]);
-                std::copy_n(qkv[s] + shape.value_column(head), head_dim, values[row]);
+        for (std::int64_t m = 0; m < shape.rows; ++m) {
+            for (std::int64_t head = 0; head < shape.kv_heads && lengths[m] > 0; ++head) {
+                const std::int64_t row = cache_row(m, head, lengths[m] - 1);
+                std::copy_n(qkv[m] + shape.key_column(head), head_dim, keys[row]);
+                std::copy_n(qkv[m] + shape.value_column(head), head_dim, values[row]);
             }
         }
-        const std::int64_t longest = *std::max_element(lengths, lengths + shape.sequences);
+        const std::int64_t longest = *std::max_element(lengths, lengths + shape.rows);
         const auto room = static_cast<std::size_t>(longest + head_dim);
         // Allocated here, as no exception may leave a parallel region.
         std::vector<Compute> buffers(room * static_cast<std::size_t>(omp_get_max_threads()));
 #pragma omp parallel for collapse(2) schedule(dynamic)
-        for (std::int64_t s = 0; s < shape.sequences; ++s)
+        for (std::int64_t m = 0; m < shape.rows; ++m)
             for (std::int64_t h = 0; h < shape.heads; ++h) {
-                Storage* to = o[s] + h * head_dim;
-                if (lengths[s] == 0) {
+                Storage* to = o[m] + h * head_dim;
+                if (lengths[m] == 0) {
                     std::fill_n(to, head_dim, Storage(0));
                     continue;
                 }
                 Compute* buffer = buffers.data() + room * static_cast<std::size_t>(omp_get_thread_num());
-                const std::int64_t seen = std::min<std::int64_t>(lengths[s], op.most_positions());
-                attend<Storage, Compute>(qkv[s] + h * head_dim, keys, values,
-                                         shape.cache_row(s, h / shape.group(), lengths[s] - seen), seen, head_dim,
-                                         buffer, buffer + longest, to);
+                const std::int64_t seen = std::min<std::int64_t>(lengths[m], op.most_positions());
+                attend<Storage, Compute>(qkv[m] + h * head_dim, keys, values,
+                                         cache_row(m, h / shape.group(), lengths[m] - seen), seen, head_dim, buffer,
+                                         buffer + longest, to);
             }
     });
 }

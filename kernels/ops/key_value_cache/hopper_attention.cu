@@ -1,15 +1,16 @@
-// decode_attention - the newest token of every sequence against its cache
+// decode_attention - the newest tokens of sequences against their caches
 //
-//   n = lengths[s];  k, v of row s of qkv become position n - 1 of the cache
+//   n = lengths[m];  k, v of row m of qkv become position n - 1 of its sequence's cache
 //   o = softmax(q kᵀ / sqrt(hd)) v over positions [0, n), per query head      bf16, sums in fp32
 //       with a window of W, over [max(0, n - W), n)
 //
-// A block of four warps takes kSplit positions of one key/value head of one sequence, with all query heads that read
-// it: logits, their maximum m and e = exp(logit - m), and Σ e v, which goes to scratch with m and Σ e. Then a block per
+// A block of four warps takes kSplit positions of one key/value head of one row, with all query heads that read it:
+// logits, their maximum m and e = exp(logit - m), and Σ e v, which goes to scratch with m and Σ e. Then a block per
 // query head adds the parts in order: part i weighs exp(m_i - max m). A part, and so every sum, depends only on the
-// sequence's own length. The newest key and value are read from qkv; the block whose part ends with them stores them.
+// row's own length. Keys and values of this call's rows are read from qkv, since the blocks that store them run at the
+// same time; the block whose part ends with a row's own stores it.
 //
-// lengths are read on the device, so one graph serves every length: blocks beyond a sequence's end leave at once.
+// lengths are read on the device, so one graph serves every length: blocks beyond a row's end leave at once.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -37,17 +38,17 @@ struct AttendArguments {
     const std::int32_t* lengths;
     uint4 *keys, *values;
     __nv_bfloat16* o;
-    float* parts;                           // per sequence, query head and part: hd sums, maximum, Σ e
+    float* parts;                           // per row, query head and part: hd sums, maximum, Σ e
     std::int64_t qkv_ld, key_ld, value_ld;  // in vectors
     std::int64_t o_ld;                      // in elements
     std::int64_t context;
-    int heads, kv_heads, splits;
+    int heads, kv_heads, splits, rows_each;
     float scale;  // log2(e) / sqrt(hd): exponents are of 2
     int window;   // positions, with kWindow
 };
 
-__device__ int length_of(const AttendArguments& arguments, int sequence) {
-    return static_cast<int>(min(static_cast<std::int64_t>(arguments.lengths[sequence]), arguments.context));
+__device__ int length_of(const AttendArguments& arguments, int row) {
+    return static_cast<int>(min(static_cast<std::int64_t>(arguments.lengths[row]), arguments.context));
 }
 
 /// The first position that a token of a sequence of this length sees.
@@ -57,8 +58,8 @@ __device__ int first_of(const AttendArguments& arguments, int length) {
 }
 
 template <int kHeadDim>
-__device__ float* part_of(const AttendArguments& arguments, int sequence, int head, int split) {
-    const std::int64_t index = (std::int64_t{sequence} * arguments.heads + head) * arguments.splits + split;
+__device__ float* part_of(const AttendArguments& arguments, int row, int head, int split) {
+    const std::int64_t index = (std::int64_t{row} * arguments.heads + head) * arguments.splits + split;
     return arguments.parts + index * (kHeadDim + 2);
 }
 
@@ -69,14 +70,15 @@ __device__ float dot(const Eight& a, const float* b) {
     return sum;
 }
 
-/// A head's keys or values of a part: from the cache, but the newest from qkv.
+/// A head's keys or values of a part: from the cache, but the newest and `earlier` ones before it from qkv.
 struct PartRows {
     const uint4 *cache, *newest;
-    std::int64_t ld;
-    int newest_row;
+    std::int64_t ld, newest_ld;
+    int newest_row, earlier;
 
     __device__ Eight load(int row, int vector) const {
-        return unpack(row == newest_row ? newest[vector] : __ldcs(cache + row * ld + vector));
+        const int before = newest_row - row;
+        return unpack(before <= earlier ? newest[vector - before * newest_ld] : __ldcs(cache + row * ld + vector));
     }
 };
 
@@ -107,14 +109,14 @@ __device__ void exponentials(float* logits, int count, float* statistics) {
     }
 }
 
-/// Grid (splits, Hk, S).
+/// Grid (splits, Hk, M).
 template <int kHeadDim, bool kWindow>
 __global__ __launch_bounds__(kThreads) void attend_part(AttendArguments arguments) {
     using Shared = PartMemory<kHeadDim>;
     constexpr int kVectors = Shared::kVectors, kStripes = Shared::kStripes;
     const int split = static_cast<int>(blockIdx.x), kv = static_cast<int>(blockIdx.y);
-    const int sequence = static_cast<int>(blockIdx.z), thread = static_cast<int>(threadIdx.x);
-    const int length = length_of(arguments, sequence), first = split * kSplit;
+    const int row = static_cast<int>(blockIdx.z), thread = static_cast<int>(threadIdx.x);
+    const int length = length_of(arguments, row), first = split * kSplit;
     const int hidden = first_of<kWindow>(arguments, length) - first;  // of this part, where it is above 0
     if (first >= length || (kWindow && hidden >= kSplit)) return;
     const int count = min(kSplit, length - first), group = arguments.heads / arguments.kv_heads;
@@ -124,8 +126,9 @@ __global__ __launch_bounds__(kThreads) void attend_part(AttendArguments argument
     float* query = stripes + kStripes * kHeadDim;
     float* logits = query + group * kHeadDim;
 
-    const uint4* row = arguments.qkv + sequence * arguments.qkv_ld;
-    const uint4* new_key = row + (arguments.heads + kv) * kVectors;
+    const int sequence = row / arguments.rows_each, earlier = row % arguments.rows_each;
+    const uint4* heads = arguments.qkv + row * arguments.qkv_ld;
+    const uint4* new_key = heads + (arguments.heads + kv) * kVectors;
     const uint4* new_value = new_key + arguments.kv_heads * kVectors;
     const std::int64_t cache_row = (std::int64_t{sequence} * arguments.kv_heads + kv) * arguments.context + first;
     uint4* key_cache = arguments.keys + cache_row * arguments.key_ld;
@@ -136,14 +139,14 @@ __global__ __launch_bounds__(kThreads) void attend_part(AttendArguments argument
         value_cache[newest * arguments.value_ld + thread] = new_value[thread];
     }
     for (int i = thread; i < group * kVectors; i += kThreads) {
-        const Eight eight = unpack(row[kv * group * kVectors + i]);
+        const Eight eight = unpack(heads[kv * group * kVectors + i]);
 #pragma unroll
         for (int j = 0; j < 8; ++j) query[8 * i + j] = eight.value[j] * arguments.scale;
     }
     __syncthreads();
 
     const int vector = thread % kVectors, stripe = thread / kVectors;
-    const PartRows keys{key_cache, new_key, arguments.key_ld, newest};
+    const PartRows keys{key_cache, new_key, arguments.key_ld, arguments.qkv_ld, newest, earlier};
     for (int base = 0; base < count; base += kStripes) {
         const int p = base + stripe;
         const Eight key = keys.load(min(p, count - 1), vector);
@@ -156,11 +159,10 @@ __global__ __launch_bounds__(kThreads) void attend_part(AttendArguments argument
     }
     __syncthreads();
     for (int g = thread / 32; g < group; g += kWarps)
-        exponentials(logits + g * kSplit, count,
-                     part_of<kHeadDim>(arguments, sequence, kv * group + g, split) + kHeadDim);
+        exponentials(logits + g * kSplit, count, part_of<kHeadDim>(arguments, row, kv * group + g, split) + kHeadDim);
     __syncthreads();
 
-    const PartRows values{value_cache, new_value, arguments.value_ld, newest};
+    const PartRows values{value_cache, new_value, arguments.value_ld, arguments.qkv_ld, newest, earlier};
     for (int g = 0; g < group; ++g) {
         float sums[8] = {};
         for (int p = stripe; p < count; p += kStripes) {
@@ -175,21 +177,21 @@ __global__ __launch_bounds__(kThreads) void attend_part(AttendArguments argument
         if (thread < kHeadDim) {
             float sum = 0;
             for (int other = 0; other < kStripes; ++other) sum += stripes[other * kHeadDim + thread];
-            part_of<kHeadDim>(arguments, sequence, kv * group + g, split)[thread] = sum;
+            part_of<kHeadDim>(arguments, row, kv * group + g, split)[thread] = sum;
         }
         __syncthreads();
     }
 }
 
-/// Grid (H, S), a thread per column.
+/// Grid (H, M), a thread per column.
 template <int kHeadDim, bool kWindow>
 __global__ __launch_bounds__(kHeadDim) void add_parts(AttendArguments arguments) {
-    const int head = static_cast<int>(blockIdx.x), sequence = static_cast<int>(blockIdx.y);
+    const int head = static_cast<int>(blockIdx.x), row = static_cast<int>(blockIdx.y);
     const int column = static_cast<int>(threadIdx.x);
-    const int length = length_of(arguments, sequence);
-    const int parts = (length + kSplit - 1) / kSplit;  // 0 of an idle sequence
+    const int length = length_of(arguments, row);
+    const int parts = (length + kSplit - 1) / kSplit;  // 0 of an idle row
     const int begin = first_of<kWindow>(arguments, length) / kSplit;
-    const float* first = part_of<kHeadDim>(arguments, sequence, head, 0);
+    const float* first = part_of<kHeadDim>(arguments, row, head, 0);
     float largest = -INFINITY;
     for (int i = begin; i < parts; ++i) largest = fmaxf(largest, first[i * (kHeadDim + 2) + kHeadDim]);
     float sum = 0, total = 0;
@@ -199,15 +201,14 @@ __global__ __launch_bounds__(kHeadDim) void add_parts(AttendArguments arguments)
         sum += weight * part[column];
         total += weight * part[kHeadDim + 1];
     }
-    arguments.o[sequence * arguments.o_ld + head * kHeadDim + column] =
-        __float2bfloat16(parts == 0 ? 0.0f : sum / total);
+    arguments.o[row * arguments.o_ld + head * kHeadDim + column] = __float2bfloat16(parts == 0 ? 0.0f : sum / total);
 }
 
 template <int kHeadDim, bool kWindow>
 Launch launch_of(const AttendArguments& arguments, const CacheShape& shape) {
     const dim3 parts(static_cast<unsigned>(arguments.splits), static_cast<unsigned>(shape.kv_heads),
-                     static_cast<unsigned>(shape.sequences));
-    const dim3 rows(static_cast<unsigned>(shape.heads), static_cast<unsigned>(shape.sequences));
+                     static_cast<unsigned>(shape.rows));
+    const dim3 rows(static_cast<unsigned>(shape.heads), static_cast<unsigned>(shape.rows));
     const int bytes = PartMemory<kHeadDim>::bytes(static_cast<int>(shape.group()));
     return [=](Stream stream) {
         attend_part<kHeadDim, kWindow><<<parts, kThreads, bytes, stream>>>(arguments);
@@ -225,15 +226,15 @@ Launch bind(const DecodeAttention& op, const Plan&, const Memory& memory) {
     limits::require_none(op.name, limits::head_dim_problem("head_dim", shape.head_dim));
     limits::require_none(op.name, limits::group_problem("heads / kv_heads", shape.group()));
     limits::require_none(op.name, limits::context_problem("context", shape.context));
-    require(shape.kv_heads <= limits::kMaxGridY && shape.sequences <= limits::kMaxGridY, op.name, ": ", shape.kv_heads,
-            " key/value heads of ", shape.sequences, " sequences, and a grid has up to ", limits::kMaxGridY, " each");
+    require(shape.kv_heads <= limits::kMaxGridY && shape.rows <= limits::kMaxGridY, op.name, ": ", shape.kv_heads,
+            " key/value heads of ", shape.rows, " rows, and a grid has up to ", limits::kMaxGridY, " each");
     const PointwiseOperands operands(op.name, memory);
     const auto vectors = [&](const char* name, const View& view) {
         return reinterpret_cast<uint4*>(operands.get_vectors(name, view, view.rows, view.cols));
     };
     const AttendArguments arguments{
         .qkv = vectors("qkv", op.qkv),
-        .lengths = operands.get<std::int32_t>("lengths", op.lengths, 1, shape.sequences),
+        .lengths = operands.get<std::int32_t>("lengths", op.lengths, 1, shape.rows),
         .keys = vectors("keys", op.keys),
         .values = vectors("values", op.values),
         .o = reinterpret_cast<__nv_bfloat16*>(operands.get<Bf16>("o", op.o, op.o.rows, op.o.cols)),
@@ -246,6 +247,7 @@ Launch bind(const DecodeAttention& op, const Plan&, const Memory& memory) {
         .heads = static_cast<int>(shape.heads),
         .kv_heads = static_cast<int>(shape.kv_heads),
         .splits = static_cast<int>(ceil_div(shape.context, DecodeAttention::kSplit)),
+        .rows_each = static_cast<int>(op.rows_each),
         .scale = static_cast<float>(std::numbers::log2e / std::sqrt(static_cast<double>(shape.head_dim))),
         .window = static_cast<int>(op.most_positions())};
     const bool window = op.most_positions() < op.context;

@@ -35,22 +35,24 @@ struct StoreKeyValue {
     static constexpr std::optional<Tolerance> tolerance(std::string_view, DType) { return kExact; }
 };
 
-/// Attention of the newest token of every sequence: row s of qkv is the token at position n - 1 of sequence s, where
-/// n = lengths[s]. Its key and value are stored there, and o = softmax(q kᵀ / sqrt(hd)) v per query head over positions
-/// [0, n) or, with a window of W, the last W of them. Query head h reads key/value head h / (H / Hk). A sequence with
-/// n = 0 is idle: its cache stays unchanged, and its row of o is 0.
+/// Attention of the newest tokens of sequences, of which each has R rows of qkv: row m is a token of sequence m / R, at
+/// position n - 1 where n = lengths[m]. Its key and value are stored there, and o = softmax(q kᵀ / sqrt(hd)) v per
+/// query head over positions [0, n) or, with a window of W, the last W of them. Query head h reads key/value head h /
+/// (H / Hk). A row with n = 0 is idle: it stores nothing, and its row of o is 0. The rows of a sequence that are not
+/// idle come first, each one token longer than the row before. All are stored before any is attended to.
 ///
-/// Sums have an order that depends only on n, so a sequence has the same bits in any batch.
+/// Sums have an order that depends only on n, so a row has the same bits in any batch.
 struct DecodeAttention {
-    In<Matrix> qkv;            // (S, Nq) storage, [q heads | k heads | v heads], after RoPE
-    In<Vector> lengths;        // (1, S) i32, in [0, C]
+    In<Matrix> qkv;            // (R S, Nq) storage, [q heads | k heads | v heads], after RoPE
+    In<Vector> lengths;        // (1, R S) i32, in [0, C]
     InOut<Matrix> keys;        // (S Hk C, hd) storage
     InOut<Matrix> values;      // (S Hk C, hd) storage
-    Out<Matrix> o;             // (S, H hd) storage
+    Out<Matrix> o;             // (R S, H hd) storage
     InOut<Scratch> scratch;    // results of the parts into which a Hopper GPU splits the positions
     std::int64_t context = 0;  // C
     std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
-    std::int64_t window = 0;  // W, of positions that a token sees, its own included; 0: all
+    std::int64_t window = 0;     // W, of positions that a token sees, its own included; 0: all
+    std::int64_t rows_each = 1;  // R
 
     static constexpr Traits traits{Trait::work,           Trait::flops,         Trait::bytes_of,
                                    Trait::position_bytes, Trait::scratch_bytes, Trait::tolerance};

@@ -45,28 +45,31 @@ template <>
 void check_op(const DecodeAttention& op, OpCheck& check) {
     const CacheShape shape = cache_shape(op);
     const std::int32_t* lengths = check.memory().at<std::int32_t>(op.lengths);
+    const std::int64_t rows_each = op.rows_each;
     compare_caches(op, check, shape, [=] __device__(std::int64_t sequence, std::int64_t position) {
-        return position == lengths[sequence] - 1 ? sequence : std::int64_t{-1};
+        for (std::int64_t m = sequence * rows_each; m < (sequence + 1) * rows_each; ++m)
+            if (lengths[m] == position + 1) return m;
+        return std::int64_t{-1};
     });
     const Tensor qkv = live(check, op.qkv), keys = live(check, op.keys), values = live(check, op.values);
     const std::int64_t head_dim = shape.head_dim, group = shape.group(), kv_heads = shape.kv_heads;
     const std::int64_t context = shape.context, most = op.most_positions();
     const double scale = 1 / std::sqrt(static_cast<double>(head_dim));
-    compare(check, "o", op.o.rows, op.o.cols, live(check, op.o), [=] __device__(std::int64_t s, std::int64_t column) {
-        const std::int64_t head = column / head_dim, first = (s * kv_heads + head / group) * context;
+    compare(check, "o", op.o.rows, op.o.cols, live(check, op.o), [=] __device__(std::int64_t m, std::int64_t column) {
+        const std::int64_t head = column / head_dim, first = (m / rows_each * kv_heads + head / group) * context;
         double largest = -INFINITY, sum = 0, weighted = 0;                    // of exp(logit - largest)
-        const std::int64_t hidden = max(lengths[s] - most, std::int64_t{0});  // positions before the window
-        for (std::int64_t p = first + hidden; p < first + lengths[s]; ++p) {
+        const std::int64_t hidden = max(lengths[m] - most, std::int64_t{0});  // positions before the window
+        for (std::int64_t p = first + hidden; p < first + lengths[m]; ++p) {
             double logit = 0;
             for (std::int64_t j = 0; j < head_dim; ++j)
-                logit += static_cast<double>(qkv(s, head * head_dim + j)) * static_cast<double>(keys(p, j));
+                logit += static_cast<double>(qkv(m, head * head_dim + j)) * static_cast<double>(keys(p, j));
             logit *= scale;
             const double next = fmax(largest, logit), fade = exp(largest - next), e = exp(logit - next);
             sum = sum * fade + e;
             weighted = weighted * fade + e * static_cast<double>(values(p, column % head_dim));
             largest = next;
         }
-        return lengths[s] == 0 ? 0.0 : weighted / sum;
+        return lengths[m] == 0 ? 0.0 : weighted / sum;
     });
 }
 

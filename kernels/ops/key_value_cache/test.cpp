@@ -41,9 +41,11 @@ StoreKeyValue store(Buffers& buffers, DType storage, const std::vector<int>& pla
 }
 
 DecodeAttention attend(Buffers& buffers, DType storage, const std::vector<int>& lengths, const Sizes& sizes = kSizes) {
-    auto op = on_cache<DecodeAttention>(buffers, storage, sizes, sizes.sequences);
+    const auto rows = static_cast<std::int64_t>(lengths.size());
+    auto op = on_cache<DecodeAttention>(buffers, storage, sizes, rows);
+    op.rows_each = rows / sizes.sequences;
     op.lengths = buffers.indices(lengths);
-    op.o = buffers.matrix(storage, sizes.sequences, sizes.heads * sizes.head_dim, sizes.heads * sizes.head_dim + 3);
+    op.o = buffers.matrix(storage, rows, sizes.heads * sizes.head_dim, sizes.heads * sizes.head_dim + 3);
     return op;
 }
 
@@ -175,6 +177,60 @@ TEST_CASE("a sequence has the same bits in DecodeAttention by itself and with ot
         cpu::run(batch, four.memory());
         for (std::int64_t j = 0; j < single.o.cols; ++j) REQUIRE(one.get(single.o, 0, j) == four.get(batch.o, 2, j));
     }
+}
+
+TEST_CASE("rows of one sequence in DecodeAttention have the bits of calls for one row after the other") {
+    const std::vector<int> lengths{76, 77, 78, 0, 0, 0, 1, 2, 0, 130, 0, 0};
+    for (const DType storage : {DType::f64, DType::f32, DType::bf16})
+        for (const std::int64_t window : {0, 3, 77}) {
+            Buffers together, apart;
+            DecodeAttention all = attend(together, storage, lengths);
+            all.window = window;
+            cpu::run(all, together.memory());
+            DecodeAttention one = attend(apart, storage, {0, 0, 0, 0});
+            one.window = window;
+            // As `all` found them: what it wrote is overwritten, a row after the other.
+            const auto copy = [](const Buffers& from, const View& source, std::int64_t row, Buffers& into,
+                                 const View& target, std::int64_t to) {
+                for (std::int64_t j = 0; j < target.cols; ++j) into.set(target, to, j, from.get(source, row, j));
+            };
+            for (std::int64_t row = 0; row < one.keys.rows; ++row) {
+                copy(together, all.keys, row, apart, one.keys, row);
+                copy(together, all.values, row, apart, one.values, row);
+            }
+            for (std::size_t m = 0; m < lengths.size(); ++m)
+                for (const View* cache : {&one.keys, &one.values})
+                    for (std::int64_t head = 0; head < kSizes.kv_heads && lengths[m] > 0; ++head)
+                        for (std::int64_t j = 0; j < kSizes.head_dim; ++j)
+                            apart.set(*cache, kSizes.cache_row(static_cast<std::int64_t>(m / 3), head, lengths[m] - 1),
+                                      j, NAN);
+            for (std::size_t m = 0; m < lengths.size(); ++m) {
+                const auto row = static_cast<std::int64_t>(m), sequence = row / 3;
+                for (std::int64_t s = 0; s < kSizes.sequences; ++s)
+                    apart.set(one.lengths, 0, s, s == sequence ? lengths[m] : 0);
+                copy(together, all.qkv, row, apart, one.qkv, sequence);
+                cpu::run(one, apart.memory());
+                for (std::int64_t j = 0; j < one.o.cols; ++j)
+                    REQUIRE(apart.get(one.o, sequence, j) == together.get(all.o, row, j));
+            }
+            REQUIRE(apart.values(one.keys) == together.values(all.keys));
+            REQUIRE(apart.values(one.values) == together.values(all.values));
+        }
+}
+
+TEST_CASE("rows of one sequence that do not follow one another are an error") {
+    const auto run = [](const std::vector<int>& lengths) {
+        Buffers buffers;
+        const DecodeAttention op = attend(buffers, DType::f32, lengths);
+        cpu::run(op, buffers.memory());
+    };
+    REQUIRE_NOTHROW(run({5, 6, 9, 0, 0, 0, 130, 0}));
+    REQUIRE_THROWS_WITH(
+        run({5, 6, 1, 3, 0, 0, 0, 0}),
+        "DecodeAttention: lengths[2] and lengths[3], of one sequence, are 1 and 3; each row must be one "
+        "token longer than the one before, idle ones last");
+    REQUIRE_THROWS(run({5, 5, 0, 0, 0, 0, 0, 0}));
+    REQUIRE_THROWS(run({0, 1, 0, 0, 0, 0, 0, 0}));
 }
 
 TEST_CASE("ops on a cache give the same bits for any number of threads") {

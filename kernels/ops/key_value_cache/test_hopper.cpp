@@ -36,10 +36,12 @@ StoreKeyValue store(Buffers& buffers, const Sizes& sizes, const std::vector<int>
 }
 
 DecodeAttention attend(Buffers& buffers, const Sizes& sizes, const std::vector<int>& lengths, std::int64_t window) {
-    auto op = on_cache<DecodeAttention>(buffers, sizes, sizes.sequences);
+    const auto rows = static_cast<std::int64_t>(lengths.size());
+    auto op = on_cache<DecodeAttention>(buffers, sizes, rows);
+    op.rows_each = rows / sizes.sequences;
     op.window = window;
     op.lengths = buffers.indices(lengths);
-    op.o = buffers.matrix(DType::bf16, sizes.sequences, sizes.heads * sizes.head_dim);
+    op.o = buffers.matrix(DType::bf16, rows, sizes.heads * sizes.head_dim);
     op.scratch = buffers.vector(DType::u8, op.scratch_bytes());
     return op;
 }
@@ -98,4 +100,36 @@ TEST_CASE("a sequence has the same bits in DecodeAttention on the GPU by itself 
     run_on_gpu(op, first);
     run_on_gpu(attend(second, sizes, {600, 0, 0, 0}, 0), second);
     for (std::int64_t j = 0; j < op.o.cols; ++j) CHECK(first.get(op.o, 0, j) == second.get(op.o, 0, j));
+}
+
+TEST_CASE("rows of one sequence in DecodeAttention on the GPU have the bits of calls for one row after the other",
+          "[gpu]") {
+    if (!has_hopper()) return;
+    constexpr Sizes sizes{2, 700, 8, 2, 64};
+    // Rows in one part of 256 positions, across two, and idle ones.
+    const std::vector<int> lengths{255, 256, 257, 258, 9, 10, 0, 0};
+    for (const std::int64_t window : {0, 2, 256}) {
+        Buffers together, apart;
+        const DecodeAttention all = attend(together, sizes, lengths, window);
+        const DecodeAttention one = attend(apart, sizes, {0, 0}, window);
+        const auto copy = [&](const View& from, std::int64_t row, const View& to, std::int64_t to_row) {
+            for (std::int64_t j = 0; j < to.cols; ++j) apart.set(to, to_row, j, together.get(from, row, j));
+        };
+        for (std::int64_t row = 0; row < one.keys.rows; ++row) {
+            copy(all.keys, row, one.keys, row);
+            copy(all.values, row, one.values, row);
+        }
+        run_on_gpu(all, together);
+        for (std::size_t m = 0; m < lengths.size(); ++m) {
+            const auto row = static_cast<std::int64_t>(m), sequence = row / 4;
+            apart.set(one.lengths, 0, sequence, lengths[m]);
+            apart.set(one.lengths, 0, 1 - sequence, 0);
+            copy(all.qkv, row, one.qkv, sequence);
+            run_on_gpu(one, apart);
+            for (std::int64_t j = 0; j < one.o.cols; ++j)
+                REQUIRE(apart.get(one.o, sequence, j) == together.get(all.o, row, j));
+        }
+        CHECK((apart.bits(one.keys) == together.bits(all.keys)));
+        CHECK((apart.bits(one.values) == together.bits(all.values)));
+    }
 }

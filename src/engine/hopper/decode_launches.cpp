@@ -13,6 +13,7 @@ namespace coda {
 namespace {
 
 static_assert(kMostSequences == hopper::decode::kMaxBatch);
+static_assert(kLookupRows == hopper::decode::kOctet);
 
 class OwnEvent {
   public:

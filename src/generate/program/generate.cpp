@@ -210,6 +210,9 @@ int generate(const GenerateOptions& options) {
     }
 
     say_ignored(model.generation, notes);
+    if (options.decoder.lookup && defaults.choice.repetition_penalty != 1)
+        notes.line(text("note: with a repetition penalty, here ", defaults.choice.repetition_penalty,
+                        ", --lookup guesses nothing: a choice depends on the tokens before it"));
     const std::unique_ptr<TextCodec> codec = codec_of(options, model);
     Requests requests(options, defaults, PromptReader(rules_of(options, model, *codec, context, notes)));
     if (interrupted()) return kExitInterrupted;

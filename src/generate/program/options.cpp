@@ -123,6 +123,10 @@ void Parser::add_rest() {
         ->check(CLI::Range(std::int64_t{2}, kMost));
     add("--batch", options_.batch, text("1..", kMostSequences), "Sequences side by side (default: 1)")
         ->check(CLI::Range(1, kMostSequences));
+    app_.add_flag(
+        "--lookup", options_.decoder.lookup,
+        text("Guess tokens from what a sequence had before, and check up to ", kLookupRows,
+             " per step: the same text, in fewer steps where it repeats; --batch 1 to ", kMostLookupSequences));
     add("--device", device_, "auto|cpu|cuda", "Where it runs (default: auto)");
     add("--decoder", decoder_, "auto|fused|passes",
         "What makes the tokens: a kernel that runs up to 32 steps per launch, or operation by operation (default: "
@@ -166,13 +170,19 @@ void Parser::check() const {
     both("--prompt", "--prompt-file");
     both("--prompt", "--prompts");
     both("--prompt-file", "--prompts");
-    for (const char* flag : {"--prompt", "--prompt-file", "--prompts", "--chat", "--stop", "--score", "--bos"}) {
+    for (const char* flag :
+         {"--prompt", "--prompt-file", "--prompts", "--chat", "--stop", "--score", "--bos", "--lookup"}) {
         both("--bench", flag);
     }
     both("--chat", "--bos");
     if (options_.logits && !options_.score) throw UsageError("--logits: goes with --score, which is not given");
     if (options_.score && !options_.prompt && !options_.prompt_file && !options_.prompts) {
         throw UsageError("--score: there is no text; give --prompt, --prompt-file or --prompts");
+    }
+    both("--lookup", "--score");
+    if (options_.decoder.lookup && options_.batch > kMostLookupSequences) {
+        throw UsageError(text("--lookup: takes up to ", kMostLookupSequences, " sequences, and --batch is ",
+                              options_.batch, "; leave one of them out"));
     }
     if (options_.score && options_.batch > 1) throw UsageError("--batch: --score takes one text after the other");
     if (options_.chat && !options_.prompt && !options_.prompt_file && !options_.prompts) {

@@ -40,6 +40,12 @@ std::string figures_line(const GenerationFigures& figures) {
     if (figures.sequences != 1) line += text(" of ", figures.sequences, " sequences");
     if (figures.tokens > 0 && figures.decode_s > 0) {
         line += ", " + count_text(static_cast<double>(figures.tokens) / figures.decode_s) + " tok/s";
+        if (figures.steps > 0 && figures.tokens > figures.steps) {
+            std::array<char, 64> rate{};
+            std::snprintf(rate.data(), rate.size(), ", %.2f per step",
+                          static_cast<double>(figures.tokens) / static_cast<double>(figures.steps));
+            line += rate.data();
+        }
         const double rate = figures.bytes_read / figures.decode_s;
         if (std::isfinite(figures.peak_bytes_per_s)) {
             std::array<char, 64> share{};

@@ -27,8 +27,9 @@ class TextOutput {
 /// One line in one write. Throws Error where it cannot be written.
 void put_answer(const GenerationAnswer& answer);
 
-/// "12 prompt tokens in 3.1 ms | first token after 4.9 ms | 200 tokens, 812 tok/s, 42% of the memory's 4.92 TB/s":
-/// without the parts that were not reached, and without the share where the peak is not known.
+/// "12 prompt tokens in 3.1 ms | first token after 4.9 ms | 200 tokens, 812 tok/s, 2.50 per step, 42% of the memory's
+/// 4.92 TB/s": without the parts that were not reached, without the tokens per step where no guess came true, and
+/// without the share where the peak is not known.
 std::string figures_line(const GenerationFigures& figures);
 
 }  // namespace coda

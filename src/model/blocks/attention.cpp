@@ -130,7 +130,8 @@ void AttentionBlock::attend(StepList& step, const BatchInputs& batch) {
                                           .heads = s.heads,
                                           .kv_heads = s.kv_heads,
                                           .head_dim = s.head_dim,
-                                          .window = s.window_within(cache_.context)});
+                                          .window = s.window_within(cache_.context),
+                                          .rows_each = cache_.rows_each});
         return;
     }
     step("attention", Attention{.qkv = heads_,

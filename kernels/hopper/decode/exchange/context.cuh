@@ -62,7 +62,8 @@ struct RingSlot {
 struct Instance {
     bool lamport = false;   // hands over the inputs of GEMMs in Lamport buffers: uses_lamport()
     bool int4 = false;      // weights may be 4-bit integers
-    bool extended = false;  // Shape::extended()
+    bool extended = false;  // takes what Shape::extended() asks for
+    bool shares = false;    // DecodePlan::shares_caches()
     int octets = 1;         // octets_of()
 };
 
@@ -72,7 +73,7 @@ struct WarpContext {
     const Arguments arguments;
     char* shared;
     int sm, warp, lane;
-    bool lamport, int4, extended;  // Instance
+    bool lamport, int4, extended, shares;  // Instance
     int octets;
     Watchdog watchdog;
 
@@ -85,6 +86,7 @@ struct WarpContext {
           lamport(instance.lamport),
           int4(instance.int4),
           extended(instance.extended),
+          shares(instance.shares),
           octets(instance.octets),
           watchdog(given.report, given.watchdog_nanoseconds,
                    *reinterpret_cast<SharedState*>(memory + given.layout.state)) {}
@@ -128,6 +130,9 @@ struct WarpContext {
     __device__ int planned(int sequence, int step) const {
         return planned_length(state().start_running[sequence] != 0, state().start_length[sequence], step,
                               shape().context);
+    }
+    __device__ int cache_of(const DecodeOp& op, int sequence) const {
+        return shares ? op.cache_of(sequence) : sequence;
     }
     /// Of a planned length.
     __device__ int visible(int length) const { return extended ? visible_positions(length, shape().window) : length; }

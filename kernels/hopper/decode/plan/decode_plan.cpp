@@ -69,7 +69,8 @@ Layout layout_of(const DecodePlan& plan, int in_flight_bytes) {
                                                                                  : input_pitch(kept));
         layout.input_bytes = std::max(layout.input_bytes, bytes);
     }
-    layout.input_bytes = std::max(layout.input_bytes, AttentionInput::bytes(shape.group(), shape.head_dim));
+    layout.input_bytes =
+        std::max(layout.input_bytes, AttentionInput::bytes(shape.group(), shape.head_dim, plan.shares_caches()));
     layout.partial_floats = (kTileRows + 1) * shape.batch;
     const int bytes_of_stage = stage_bytes(shape.int4);
     // With fewer, a load would wait for the MMAs on the stage before it.

@@ -2,6 +2,7 @@
 // CUDA: hopper::lower (lower.h) makes it from an op list.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -33,6 +34,13 @@ struct DecodeOp {
     OpKind kind = OpKind::qkv;
     bool embedded : 1 = false;  // layer 0: x is the token's row of the embedding
     bool int4 : 1 = false;      // the weights are 4-bit integers, in units (kernels/math/int4.h); bf16 otherwise
+    // Attention and qkv: log2 of the neighbours of the batch that are tokens of one sequence, in one cache.
+    std::uint8_t shared_log2 : 3 = 0;
+
+    /// The sequence of the caches that a member of the batch has.
+    CODA_HD int cache_of(int member) const { return member >> shared_log2; }
+    /// Members before this one that are of the same sequence: its tokens at the positions before.
+    CODA_HD int earlier(int member) const { return member & ((1 << shared_log2) - 1); }
 };
 static_assert(sizeof(DecodeOp) == 40);
 
@@ -90,6 +98,11 @@ struct DecodePlan {
     std::vector<std::int64_t> lds;  // of each op in bf16: elements from one row of the weights to the next
     Operands operands;
     int grid = 0;  // SMs
+
+    /// Whether members of the batch are of one sequence. Other instances of the kernel serve such plans.
+    bool shares_caches() const {
+        return std::any_of(ops.begin(), ops.end(), [](const DecodeOp& op) { return op.shared_log2 > 0; });
+    }
 };
 /// What a plan has at most: what a LateWait (report.h) can name.
 inline constexpr int kMostOps = 1 << 12, kMostSms = 1 << 10;

@@ -1,6 +1,7 @@
 #include "kernels/hopper/decode/plan/lower.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <utility>
 
@@ -219,8 +220,12 @@ class Lowering {
         constexpr std::int64_t kMostContext = std::numeric_limits<int>::max() / 2;
         require(cache.context <= kMostContext, where_, ": a context of ", cache.context,
                 " positions, and the fused kernel takes up to ", kMostContext);
-        require(cache.sequences == shape().batch, where_, ": the cache has ", cache.sequences,
-                " sequences, and the list ", shape().batch);
+        require(cache.rows == shape().batch, where_, ": attention has ", cache.rows, " rows, and the list ",
+                shape().batch);
+        const bool is_power = (op.rows_each & (op.rows_each - 1)) == 0;
+        require(op.rows_each == 1 || (is_power && cache.rows >= kLamportFrom && cache.rows <= kOctet), where_, ": ",
+                cache.rows, " rows, ", op.rows_each, " of each sequence, and the fused kernel takes ", kLamportFrom,
+                " to ", kOctet, " rows where a sequence has 2, 4 or 8");
         Shape made = shape();
         made.heads = static_cast<int>(cache.heads);
         made.kv_heads = static_cast<int>(cache.kv_heads);
@@ -231,6 +236,9 @@ class Lowering {
                                  made.head_dim == shape().head_dim && made.context == shape().context &&
                                  made.window == shape().window),
                 where_, ": heads, context or window differ from layer 0");
+        require(layers_ == 0 || op.rows_each == rows_each_, where_, ": ", op.rows_each,
+                " rows of a sequence, and in layer 0 ", rows_each_);
+        rows_each_ = op.rows_each;
         shape() = made;
         require(qkv.head_dim == cache.head_dim && qkv.rotated == (cache.heads + cache.kv_heads) * cache.head_dim,
                 where_, ": LinearRope rotates ", qkv.rotated, " columns in heads of ", qkv.head_dim,
@@ -263,7 +271,8 @@ class Lowering {
         DecodeOp attention{.keys = memory_.at<Bf16>(op.keys),
                            .values = memory_.at<Bf16>(op.values),
                            .kind = OpKind::attention,
-                           .embedded = layers_ == 0};
+                           .embedded = layers_ == 0,
+                           .shared_log2 = static_cast<std::uint8_t>(std::countr_zero(std::uint64_t(op.rows_each)))};
         for (const Bf16* cache : {attention.keys, attention.values})
             require(reinterpret_cast<std::uintptr_t>(cache) % 16 == 0, where_,
                     ": a cache does not start at a multiple of 16 bytes");
@@ -272,6 +281,7 @@ class Lowering {
         qkv.keys = attention.keys;
         qkv.values = attention.values;
         qkv.embedded = attention.embedded;
+        qkv.shared_log2 = attention.shared_log2;
         add(qkv);
         add(attention);
         o_ = op.o;
@@ -367,6 +377,7 @@ class Lowering {
     std::int64_t ld_ = 0;                  // of the weights that gemm() has looked at
     std::size_t next_ = 0;
     int layers_ = 0;
+    std::int64_t rows_each_ = 1;
     std::string where_;                                       // for messages
     View tokens_, x_, rstd_, square_, o_, logits_, lengths_;  // as the last op made them
 };

@@ -16,6 +16,7 @@ namespace coda::hopper::decode {
 ///
 /// Throws Error, naming the step and its operand, where the list is not of this form or has sizes that the kernel does
 /// not take: widths must be multiples of 16, heads / kv_heads at most 8, head_dim 64 or 128, sequences at most 16.
+/// Where a sequence has several rows it has 2, 4 or 8 of the list's 3 to 8.
 DecodePlan lower(const Schedule& schedule, const Memory& memory, int grid);
 
 }  // namespace coda::hopper::decode

@@ -6,12 +6,14 @@
 //
 // The keys and values of old positions are loaded before the queries arrive. The warp then overwrites the rows of the
 // last two positions in a block: n - 1, the newest, with the words of qkv, which come with the queries; and n - 2,
-// which the step before stored and the copy may have missed (producer.cuh).
+// which the step before stored and the copy may have missed (producer.cuh). Where members of the batch are of one
+// sequence, it overwrites the rows of those before the tile's own instead, with their words (earlier_rows.cuh).
 //
 // A warp's partials lie over its input.
 #pragma once
 
 #include "kernels/hopper/decode/plan/attention_input.h"
+#include "kernels/hopper/decode/warps/earlier_rows.cuh"
 #include "kernels/hopper/decode/warps/gemm.cuh"
 #include "kernels/hopper/decode/warps/head_norms.cuh"
 #include "kernels/hopper/sm90/math.cuh"
@@ -30,7 +32,7 @@ __device__ __forceinline__ float column_sum(float value) {
     return value;
 }
 
-template <int kHeadDim>
+template <int kHeadDim, bool kSharesCaches>  // kSharesCaches: Instance::shares
 class AttentionWarp {
     static constexpr int kPositions = block_positions(kHeadDim), kTiles = kPositions / kTileRows;
     static constexpr int kRowBytes = 2 * kHeadDim, kPairs = kHeadDim / 64;  // pairs of columns of a lane
@@ -46,25 +48,29 @@ class AttentionWarp {
         const int length = ctx_.planned(tile.sequence, step_);
         // Visible positions from the tile's first one on.
         const int end = ctx_.visible(length) - tile.first_block * kPositions;
-        const bool has_second = end >= 2 && is_own(tile, (end - 2) / kPositions);
+        const bool has_second = !kSharesCaches && end >= 2 && is_own(tile, (end - 2) / kPositions);
         const bool has_newest = is_own(tile, (end - 1) / kPositions);
         if (has_second) fetch_stored(tile, length - 2);
         const bool has_norms =
             ctx_.extended && ctx_.shape().head_norms;  // then `newest` comes with them (head_norms.cuh)
         fetch(tile, has_newest && !has_norms);
+        if constexpr (kSharesCaches) fetch_earlier(tile, end);
         if (has_norms) {
             const NewestRow row{tile.sequence, tile.kv_head, has_newest ? length - 1 : -1,
                                 tokens_.running(tile.sequence)};
-            const float2 rho = take_norms<kHeadDim>(ctx_.state().arguments, ctx_.shared, row, item_);
+            const float2 rho = take_norms<kHeadDim, kSharesCaches>(ctx_.state().arguments, ctx_.shared, row, item_);
             rho_[0] = rho.x;
             rho_[1] = rho.y;
         }
         for (int block = ctx_.warp; block < tile.blocks; block += kConsumerWarps) {
             const int valid = end - block * kPositions;
             char* rows = stage.wait_full(ctx_, item_);
-            if (valid <= kPositions + 1) {
+            if (valid <= kPositions + (kSharesCaches ? op_.earlier(tile.sequence) : 1)) {
                 if (valid <= kPositions) put_row(0, rows, valid - 1);
-                if (valid >= 2) put_row(1, rows, valid - 2);
+                if constexpr (kSharesCaches)
+                    put_earlier(tile, rows, valid);
+                else if (valid >= 2)
+                    put_row(1, rows, valid - 2);
                 // The next copy into this stage comes after these writes.
                 ptx::fence_async_shared();
                 __syncwarp();
@@ -90,6 +96,19 @@ class AttentionWarp {
         for (int i = 0; i < kPairs; ++i)
             *kept(1, i) = __ldcg(own(i).stored(op_, ctx_.shape(), tile.sequence, tile.kv_head, position));
     }
+    /// The tokens before the tile's own that this step makes too, as far as blocks of this warp have them.
+    __device__ void fetch_earlier(const AttentionTile& tile, int end) const {
+        EarlierRows rows{tile.sequence, tile.kv_head, 0};
+        for (int row = 1; row <= op_.earlier(tile.sequence); ++row)
+            if (end > row && is_own(tile, (end - 1 - row) / kPositions)) rows.wanted |= 1u << row;
+        if (rows.wanted != 0) take_earlier<kHeadDim>(ctx_.state().arguments, ctx_.shared, rows, item_);
+    }
+    __device__ void put_earlier(const AttentionTile& tile, char* rows, int valid) const {
+        for (int row = 1; row <= op_.earlier(tile.sequence); ++row) {
+            const int position = valid - 1 - row;
+            if (position >= 0 && position < kPositions) put_row(row, rows, position);
+        }
+    }
     /// Each lane writes what it kept.
     __device__ void put_row(int row, char* rows, int position) const {
 #pragma unroll
@@ -112,7 +131,7 @@ class AttentionWarp {
 #pragma unroll 1
         for (int first = 0; first < loads; first += 32 * kQueryLoads) {
             fetch_at_once(words + 2 * first, min(loads - first, 32 * kQueryLoads), key, to_value, want_newest,
-                          ctx_.input() + AttentionInput::queries(kHeadDim) +
+                          ctx_.input() + AttentionInput::queries(kHeadDim, kSharesCaches) +
                               first / kRowLoads * AttentionInput::query_pitch(kHeadDim));
             want_newest = false;
         }
@@ -154,7 +173,7 @@ class AttentionWarp {
         auto* factors = reinterpret_cast<float*>(input + AttentionInput::factors(kHeadDim));
         const float scale = kLog2e * rsqrtf(static_cast<float>(kHeadDim));
         const char* keys = rows + lane_row(lane) * kRowBytes + 2 * lane_column(lane);
-        const char* queries = input + AttentionInput::queries(kHeadDim) +
+        const char* queries = input + AttentionInput::queries(kHeadDim, kSharesCaches) +
                               lane_row(lane) * AttentionInput::query_pitch(kHeadDim) + 2 * lane_column(lane);
         int blocks = kHeadDim / kBlockColumns;
         ptx::hide_origin(blocks);  // a loop as in the GEMMs: unrolled, all of a block's loads would take registers
@@ -274,7 +293,7 @@ class AttentionWarp {
 };
 
 /// A consumer warp's share of attention.
-template <int kHeadDim>
+template <int kHeadDim, bool kSharesCaches>
 __device__ __forceinline__ ConsumerCounts run_attention(const WarpContext& ctx, const DecodeOp& op,
                                                         const StepTokens& tokens, WorkItem item,
                                                         ConsumerCounts counts) {
@@ -286,7 +305,7 @@ __device__ __forceinline__ ConsumerCounts run_attention(const WarpContext& ctx, 
         if (ctx.int4) await_attention_read(ctx, item);
         ctx.stamp(item, Stamp::ready);
         if (ctx.warp < tile.blocks) {
-            AttentionWarp<kHeadDim> warp(ctx, op, tokens, item);
+            AttentionWarp<kHeadDim, kSharesCaches> warp(ctx, op, tokens, item);
             warp.run(tile, OwnStages(ctx, counts.stage, 0));
         }
         __syncwarp();

@@ -114,7 +114,7 @@ class Chooser {
     /// epilogue warps would not have sent what gather() waited for.
     __device__ int draw(int sequence, const sampling::Rules& rules, float largest) {
         using Shared = choice::Shared<kConsumerWarps>;
-        static_assert(sizeof(Shared) <= kConsumerWarps * AttentionInput::bytes(1, 64),
+        static_assert(sizeof(Shared) <= kConsumerWarps * AttentionInput::bytes(1, 64, false),
                       "the inputs of the warps hold it");
         const ConsumerBlock block{*reinterpret_cast<Shared*>(ctx_.shared + ctx_.layout().input), ctx_, item_};
         const Operands& operands = ctx_.operands();

@@ -254,8 +254,9 @@ class GemmEpilogue {
             cache = op_.values;
         }
         const int head = from_keys / kHeadDim;
-        const std::int64_t row = (std::int64_t{task.sequence} * shape.kv_heads + head) * shape.context +
-                                 ctx_.planned(task.sequence, tokens_.step) - 1;
+        const std::int64_t row =
+            (std::int64_t{ctx_.cache_of(op_, task.sequence)} * shape.kv_heads + head) * shape.context +
+            ctx_.planned(task.sequence, tokens_.step) - 1;
         *reinterpret_cast<std::uint32_t*>(cache + row * kHeadDim + from_keys % kHeadDim) = pair;
     }
 

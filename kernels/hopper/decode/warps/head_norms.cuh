@@ -50,13 +50,14 @@ struct NewestRow {
 
 /// Waits for the rho of a key/value head's group, and where a position is given for its key and value, which it keeps
 /// in the warp's input memory. Returns rho of the query heads 2 (lane % 4) and + 1.
-template <int kHeadDim>
+/// kSharesCaches: Instance::shares.
+template <int kHeadDim, bool kSharesCaches>
 __device__ __noinline__ float2 take_norms(const Arguments& shared_arguments, char* shared, const NewestRow row,
                                           const WorkItem item) {
     using Share = KeyValueShare<kHeadDim>;
     constexpr int kShares = kHeadDim / 64, kHeadTiles = kHeadDim / kTileRows, kSquarePairs = kHeadTiles / 2;
     static_assert(kMaxGroup * kSquarePairs <= 32);
-    const WarpContext ctx(shared_arguments, shared, Instance{});
+    const WarpContext ctx(shared_arguments, shared, Instance{.shares = kSharesCaches});
     const Shape& shape = ctx.shape();
     const Exchange& exchange = ctx.arguments.exchange;
     const std::uint32_t epoch = item.epoch - 1;
@@ -106,7 +107,9 @@ __device__ __noinline__ float2 take_norms(const Arguments& shared_arguments, cha
             const float factor = share.of_value() ? 1 : rho_of_key;
             const uint2 four{rounded(columns[i][0], factor), rounded(columns[i][1], factor)};
             *share.kept(ctx.input(), 0) = four;
-            if (row.into_cache) *share.stored(ctx.op(item.op), shape, row.sequence, row.kv_head, row.position) = four;
+            if (row.into_cache)
+                *share.stored(ctx.op(item.op), shape, ctx.cache_of(ctx.op(item.op), row.sequence), row.kv_head,
+                              row.position) = four;
         }
     }
     const int first = ctx.lane % 4 * 2 * kSquarePairs;

@@ -14,11 +14,11 @@ struct KeyValueShare {
 
     __device__ bool of_value() const { return index >= kKeyShares; }
     __device__ int column() const { return index % kKeyShares * 4; }
-    /// In a warp's input memory: of the newest position (0) and of the one before it (1).
+    /// In a warp's input memory: of the newest position (0) and of those before it.
     __device__ uint2* kept(char* input, int row) const {
         return reinterpret_cast<uint2*>(input + AttentionInput::rows(kHeadDim)) + row * 2 * kKeyShares + index;
     }
-    /// In the cache.
+    /// In the cache of a sequence.
     __device__ uint2* stored(const DecodeOp& op, const Shape& shape, int sequence, int kv_head, int position) const {
         const std::int64_t first =
             ((std::int64_t{sequence} * shape.kv_heads + kv_head) * shape.context + position) * kHeadDim;

@@ -4,7 +4,8 @@
 // Loads in flight slow down the words of other SMs, so at most Layout::in_flight are in flight at the same time.
 //
 // Copies for step t run ahead of the commit of step t - 1. They bring positions up to n - 3 of n, which the commit of
-// step t - 2 has ordered; the two last ones a consumer writes over what the copy brought (attention.cuh).
+// step t - 2 has ordered; the two last ones a consumer writes over what the copy brought (attention.cuh). Where members
+// of the batch share a cache, a launch is one step, and a consumer writes over all positions of the step.
 #pragma once
 
 #include "kernels/hopper/decode/exchange/context.cuh"
@@ -130,8 +131,8 @@ class Producer {
         for (int index = 0; index < own.number; ++index) {
             const AttentionTile tile = tiles.tile(own.tile(index));
             item_.tile = own.tile(index);
-            const std::int64_t head =
-                (std::int64_t{tile.sequence} * shape.kv_heads + tile.kv_head) * shape.context * kHeadDim;
+            const std::int64_t head = (std::int64_t{ctx_.cache_of(op, tile.sequence)} * shape.kv_heads + tile.kv_head) *
+                                      shape.context * kHeadDim;
             const int length = ctx_.planned(tile.sequence, step);
             const int hidden = length - ctx_.visible(length);
             for (int block = 0; block < tile.blocks; ++block) {
