@@ -16,13 +16,12 @@ BatchDecoder::BatchDecoder(Executor& executor, const Schedules& schedules, std::
     : executor_(executor),
       schedules_(schedules),
       sequences_(schedules.host.sequences),
-      rows_each_(schedules.host.cache.rows_each),
       vocab_(std::get<ChooseToken>(schedules.decode.back().op).logits.cols),
       prefill_lengths_(prefill_lengths(schedules.host.cache.context)),
       run_(std::move(run)),
       launches_(std::move(launches)),
       bytes_(step_bytes(schedules.decode)),
-      held_(static_cast<std::size_t>(sequences_.token.cols / rows_each_)) {
+      held_(static_cast<std::size_t>(sequences_.token.cols / rows_each())) {
     const View& positions = schedules.host.prefill.positions;
     std::vector<std::int32_t> in_order(static_cast<std::size_t>(positions.cols));
     std::iota(in_order.begin(), in_order.end(), 0);
@@ -56,8 +55,8 @@ void BatchDecoder::check(int row, const SequenceStart& sequence) const {
 
 /// Sets the elements of all rows of the pass that belong to the decoder's row.
 void BatchDecoder::set(const View& per_row, int row, std::int32_t value) {
-    const std::vector<std::int32_t> values(static_cast<std::size_t>(rows_each_), value);
-    executor_.upload(part_of(per_row, first_of(row), rows_each_), values.data());
+    const std::vector<std::int32_t> values(static_cast<std::size_t>(rows_each()), value);
+    executor_.upload(part_of(per_row, first_of(row), rows_each()), values.data());
 }
 
 /// Returns the first one's element.
@@ -153,7 +152,7 @@ void BatchDecoder::place_guesses() {
         held.guess.clear();
         if (!held.running) continue;
         const auto length = static_cast<std::int64_t>(held.tokens.size());
-        const std::int64_t most = std::min(rows_each_ - 1, held.limit - length - 1);
+        const std::int64_t most = std::min(rows_each() - 1, held.limit - length - 1);
         if (held.guessable) held.guess = guess_next(held.tokens, most);
         for (std::size_t j = 0; j <= held.guess.size(); ++j) {
             const auto m = static_cast<std::size_t>(first_of(static_cast<int>(row))) + j;

@@ -56,9 +56,11 @@ class BatchDecoder : public Decoder {
         std::int64_t steps = 0;
     };
 
-    bool guesses() const { return rows_each_ > 1; }
+    /// Rows of the pass that a row of the decoder has.
+    std::int64_t rows_each() const { return schedules_.host.cache.rows_each; }
+    bool guesses() const { return rows_each() > 1; }
     /// The first of the pass' rows that belong to a row of the decoder.
-    std::int64_t first_of(int row) const { return row * rows_each_; }
+    std::int64_t first_of(int row) const { return row * rows_each(); }
     void check(int row) const;
     void check(int row, const SequenceStart& sequence) const;
     void prefill(int row, std::span<const std::int32_t> tokens);
@@ -76,7 +78,6 @@ class BatchDecoder : public Decoder {
     Executor& executor_;
     const Schedules& schedules_;
     const SequenceRows& sequences_;
-    std::int64_t rows_each_;  // rows of the pass that a row of the decoder has
     std::int64_t vocab_;
     std::vector<std::int64_t> prefill_lengths_;
     std::function<void(Pass)> run_;

@@ -7,7 +7,7 @@
 
 namespace coda {
 
-/// At most so many tokens of the end are compared with an earlier place.
+/// The longest match that guess_next() looks for, in tokens.
 inline constexpr std::int64_t kMostCompared = 16;
 
 /// A guess of the `most` tokens that follow `tokens`: what follows the earlier place with the longest match with the

@@ -94,7 +94,7 @@ class DecodeList {
         auto* options = reinterpret_cast<ChoiceOptions*>(buffers.memory().at<std::int32_t>(options_));
         options[row] = from.choice;
     }
-    /// The contents of a sequence's caches, as another list has them for one of its own. row: the sequence.
+    /// Copies the caches of sequence `other_row` of another list into the caches of sequence `row`.
     void copy_caches(std::int64_t row, const DecodeList& other, std::int64_t other_row) {
         const std::int64_t rows = sizes.kv_heads * sizes.context;
         for (std::size_t l = 0; l < keys.size(); ++l)

@@ -140,7 +140,7 @@ __device__ __forceinline__ void initialise(const WarpContext& ctx) {
 }
 
 /// Kernels apart, so that few sequences do not pay for what many need, nor bf16 for integers, nor LLaMA for other
-/// families and guesses. kOctets: 0 where inputs come as words.
+/// families and guesses. kOctets: 0 where inputs come as words. kSharesCaches: DecodePlan::shares_caches().
 template <int kHeadDim, int kOctets, bool kInt4, bool kExtended, bool kSharesCaches = false>
 __global__ __launch_bounds__(kThreads, 1) void fused_decode(const __grid_constant__ Arguments arguments) {
     extern __shared__ __align__(1024) char memory[];

@@ -39,7 +39,7 @@ OpCase store(Size size) {
     return made.finish(op, text("M ", rows, " Hk ", sizes.kv_heads, " hd ", sizes.head_dim));
 }
 
-/// Each row is of a sequence of its own, or all are of one.
+/// Every row has its own sequence, or all rows share one.
 template <std::int64_t kWindow, bool kOneSequence = false>
 OpCase attend(Size size) {
     CacheSizes sizes = sizes_of(size);

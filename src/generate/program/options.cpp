@@ -125,7 +125,7 @@ void Parser::add_rest() {
         ->check(CLI::Range(1, kMostSequences));
     app_.add_flag(
         "--lookup", options_.decoder.lookup,
-        text("Guess tokens from what a sequence had before, and check up to ", kLookupRows,
+        text("Guess tokens from what a sequence had before, and check up to ", kLookupRows - 1,
              " per step: the same text, in fewer steps where it repeats; --batch 1 to ", kMostLookupSequences));
     add("--device", device_, "auto|cpu|cuda", "Where it runs (default: auto)");
     add("--decoder", decoder_, "auto|fused|passes",
@@ -182,7 +182,7 @@ void Parser::check() const {
     both("--lookup", "--score");
     if (options_.decoder.lookup && options_.batch > kMostLookupSequences) {
         throw UsageError(text("--lookup: takes up to ", kMostLookupSequences, " sequences, and --batch is ",
-                              options_.batch, "; leave one of them out"));
+                              options_.batch, "; lower --batch, or leave --lookup out"));
     }
     if (options_.score && options_.batch > 1) throw UsageError("--batch: --score takes one text after the other");
     if (options_.chat && !options_.prompt && !options_.prompt_file && !options_.prompts) {

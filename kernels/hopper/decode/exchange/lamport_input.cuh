@@ -14,9 +14,9 @@ __device__ __forceinline__ bool has_empty(const uint4& vector) {
 inline constexpr int kPolledWhole = 4;  // sequences: Lamport buffers of more are too many bytes to poll
 
 /// Copies slice `slice` to a warp's input at `to`, sequences kInputPitch bytes apart. Lanes without a sequence, and
-/// sequences without input, copy nothing; columns behind the last count as 0. One warp, eight sequences after
-/// the other eight; kAtOnce loads per lane are on their way at a time. Where the wait may be long, the warp first polls
-/// only the first 16 bytes per lane.
+/// sequences without input, copy nothing; columns behind the last count as 0. One warp takes eight sequences at a time,
+/// with kAtOnce loads per lane on their way. Where the wait may be long, the warp first polls only the first 16 bytes
+/// per lane.
 template <int kAtOnce>
 __device__ __forceinline__ void fetch_lamport(const WarpContext& ctx, const DecodeOp& op, const Slices& slices,
                                               int slice, char* to, const WorkItem& item, bool may_be_long) {

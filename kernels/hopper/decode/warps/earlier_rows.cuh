@@ -17,8 +17,8 @@ struct EarlierRows {
     std::uint32_t wanted;   // bit i: the member of the batch i places before it
 };
 
-/// Waits for the keys and values that are wanted, and keeps those of bit i in the warp's input memory, as row i. With
-/// norms of heads they come through row 0, so the newest one comes afterwards.
+/// Waits for the wanted keys and values, and keeps the member of bit i as row i of the warp's input memory. With norms
+/// of heads each passes through row 0, so the caller takes the newest position afterwards.
 template <int kHeadDim>
 __device__ __noinline__ void take_earlier(const Arguments& shared_arguments, char* shared, const EarlierRows rows,
                                           const WorkItem item) {
