@@ -11,7 +11,7 @@ namespace {
 constexpr DecodeSizes kWindow{.batch = 4, .window = 3};
 constexpr DecodeSizes kWindows[] = {
     kWindow,
-    {.batch = 5, .context = 5000, .window = 1000},
+    {.batch = 5, .context = 5000, .window = 1100},
     {.batch = 8, .layers = 3, .heads = 8, .kv_heads = 1, .head_dim = 128, .context = 700, .window = 70}};
 constexpr DecodeSizes kBias{.batch = 2, .layers = 3, .bias = true, .out_bias = true};
 constexpr DecodeSizes kNorms{.batch = 3, .layers = 3, .head_norms = true};

@@ -79,6 +79,7 @@ inline int length_of(const DecodeSizes& sizes, std::int64_t row) {
     constexpr int kLengths[] = {1, 0, 2, 64, 65, 129, 257, 290, 3, 130, 0, 66, 200, 1, 33, 128};
     static_assert(std::size(kLengths) == hopper::decode::kMaxBatch);
     if (row == 4 && sizes.context > 4500) return 4400;
+    if ((row == 7 || row == 12) && sizes.context >= 700) return static_cast<int>(sizes.context) - 60;  // splits
     return kLengths[row];
 }
 

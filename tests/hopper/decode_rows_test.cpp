@@ -52,7 +52,7 @@ void require_bits_of_steps(const DecodeSizes& sizes, const std::vector<int>& len
 
 TEST_CASE("fused decode: several tokens of a sequence in a step have the bits of one step per token", "[gpu]") {
     if (!has_hopper()) return;
-    const DecodeSizes wide{.layers = 3, .width = 256, .feed_forward = 640, .heads = 8, .kv_heads = 2, .context = 700};
+    const DecodeSizes wide{.layers = 3, .width = 256, .feed_forward = 640, .heads = 8, .kv_heads = 2, .context = 1100};
     std::vector<DecodeSizes> all(9, wide);
     all[1].head_dim = 128;
     all[2].int4 = true;
@@ -68,14 +68,15 @@ TEST_CASE("fused decode: several tokens of a sequence in a step have the bits of
     all[8].head_dim = 128;
     for (std::size_t i = 0; i < all.size(); ++i) {
         CAPTURE(i);
-        // From the first position on, across blocks of 32 and 64 positions, where the number of splits changes; fewer
-        // than could be.
+        // From the first position on, across blocks of 32 and 64 positions, where the number of splits changes (513 and
+        // 1025 positions); fewer than could be.
         require_bits_of_steps(all[i], {1}, {8});
         require_bits_of_steps(all[i], {61}, {8});
         require_bits_of_steps(all[i], {509}, {8});
+        require_bits_of_steps(all[i], {1021}, {8});
         require_bits_of_steps(all[i], {90}, {3});
         require_bits_of_steps(all[i], {127, 255}, {4, 4});
-        require_bits_of_steps(all[i], {692, 30}, {2, 1});
+        require_bits_of_steps(all[i], {1090, 30}, {2, 1});
         require_bits_of_steps(all[i], {30, 31, 32, 33}, {2, 2, 1, 2}, 13);
     }
 }

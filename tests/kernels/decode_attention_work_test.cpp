@@ -107,7 +107,7 @@ TEST_CASE("fused decode: one epilogue warp of one SM adds the splits of every co
         }
 }
 
-TEST_CASE("fused decode: a split has a block per warp, until there are as many as can be") {
+TEST_CASE("fused decode: up to two blocks per warp are one split, and then a split has one, if as many can be") {
     for (const int head_dim : {64, 128})
         for (int length = 1; length <= 20000; ++length) {
             const Splits splits = splits_of(length, head_dim);
@@ -120,8 +120,10 @@ TEST_CASE("fused decode: a split has a block per warp, until there are as many a
             REQUIRE(splits.first_block(0) == 0);
             REQUIRE(splits.first_block(splits.number) == splits.blocks);
             REQUIRE(most - least <= 1);
+            REQUIRE((splits.number == 1) == (splits.blocks <= kUnsplitBlocks));
+            if (splits.number == 1) continue;
             REQUIRE((most <= kConsumerWarps || splits.number == kMaxSplits));
-            REQUIRE((splits.number == 1 || (splits.number - 1) * kConsumerWarps < splits.blocks));
+            REQUIRE((splits.number - 1) * kConsumerWarps < splits.blocks);
         }
     CHECK(splits_of(0, 64).number == 0);
 }

@@ -26,12 +26,13 @@ DecodeModel::DecodeModel(DecodePlan plan, ModelOptions options)
         Sm& sm = sms_[i];
         sm.number = static_cast<int>(i);
         sm.full.assign(ring, Phases(1));
-        sm.empty.assign(ring, Phases(plan_.operands.shape.int4 ? kStageSlices : 1));
+        sm.empty.assign(ring, Phases(most_stage_slices(plan_.operands.shape.int4)));
         sm.stage.assign(ring, -1);
         sm.k_tile.assign(ring, {-1, -1});
         sm.used.assign(ring, 0);
         sm.partials_full.assign(entries, Phases(kConsumerWarps));
         sm.partials.assign(entries, std::vector<int>(kConsumerWarps, -1));
+        sm.unread_partials.assign(entries, 0);
     }
 }
 
@@ -86,6 +87,10 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
             const DecodeOp& op = plan_.ops[static_cast<std::size_t>(s)];
             const std::uint32_t now = epoch(step, s);
             if (op.kind == OpKind::attention) {
+                if (awaits_arrivals(s)) {
+                    seen = awaited_arrivals(now, s);
+                    co_await arrivals(seen);
+                }
                 const auto all = attention_tiles(step);
                 const OwnTiles own = own_tiles(all.number(), op.rotation, sm.number, plan_.grid);
                 for (int index = 0; index < own.number; ++index, ++tiles_done) {
@@ -146,7 +151,7 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                             co_await Until("a block", [&] { return sm.full[slot].passed(n / layout_.stages); });
                             if (sm.stage[slot] != n) fail("another stage than the block");
                             --sm.used[slot];
-                            sm.empty[slot].arrive(shape.int4 ? kStageSlices : 1);
+                            sm.empty[slot].arrive(most_stage_slices(shape.int4));
                         }
                         const auto partial = static_cast<std::size_t>(warp);
                         sm.tile[partial] = tiles_done;
@@ -204,10 +209,6 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                     co_await Until("its sums to be read", [&] { return sm.attention_empty.passed(tiles_done ^ 1); });
                 if (sm.unread[static_cast<std::size_t>(warp)] != 0)
                     fail("an input was written over attention's sums before they were read");
-                if (op.kind == OpKind::attn_out && awaits_arrivals(s)) {
-                    seen = awaited_arrivals(now, s);
-                    co_await arrivals(seen);
-                }
                 for (int round = 0; round < kept && first_tile < own.number; ++round)
                     for (int b = 0; b < shape.batch; ++b)
                         if (fetched(b)) co_await slice_of(first_slice + round * kConsumerWarps, b);
@@ -228,20 +229,24 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                                 sm.k_tile[slot].slice != slice - slice % readers)
                                 fail("another stage than the slice");
                             --sm.used[slot];
-                            sm.empty[slot].arrive(shape.int4 ? kStageSlices / readers : 1);
+                            sm.empty[slot].arrive(most_stage_slices(shape.int4) / readers);
                         }
                     }
                     for (int t = tile; t < end; ++t) {
                         const int count = tiles + t, entries = layout_.partial_entries;
                         if (count >= entries)
                             co_await Until("room for its sums", [&] {
-                                return sm.partials_read[count % kEpilogueWarps] > (count - entries) / kEpilogueWarps;
+                                const int first = splits_tiles(shape.batch) ? 0 : count % kEpilogueWarps;
+                                const int last = splits_tiles(shape.batch) ? kEpilogueWarps - 1 : first;
+                                return std::min(sm.partials_read[first], sm.partials_read[last]) > count - entries;
                             });
                         int& partial = sm.partials[static_cast<std::size_t>(count % entries)]
                                                   [static_cast<std::size_t>(warp % slices.partials())];
                         if (partial != -1)
                             fail(text("sums of tile ", partial, " were overwritten by those of ", count));
                         partial = count;
+                        sm.unread_partials[static_cast<std::size_t>(count % entries)] =
+                            splits_tiles(shape.batch) ? kEpilogueWarps : 1;
                         sm.partials_full[static_cast<std::size_t>(count % entries)].arrive(kConsumerWarps /
                                                                                            slices.partials());
                     }

@@ -161,7 +161,10 @@ class DecodeModel {
     bool leaves(Sm& sm, int step) const;
     bool runs_after(int sequence, int step) const;
     void publish(std::int64_t first, std::int64_t count, std::uint32_t epoch);
-    void publish_tile(int step, int op, int tile, std::uint32_t seen, std::vector<std::size_t>& pending);
+    struct TileResult {
+        int step, op, tile, sequence;
+    };
+    void publish_tile(const TileResult& of, std::uint32_t seen, std::vector<std::size_t>& pending);
     /// Columns of a sequence in Lamport buffers.
     struct LamportColumns {
         std::int64_t vector;  // Exchange

@@ -14,6 +14,9 @@ Warp DecodeModel::epilogue(Sm& sm, int warp) {
     const auto o_of = [&](int sequence, int head) {
         return exchange_.o + (std::int64_t{sequence} * shape.q_columns() + head * hd) / 2;
     };
+    const int each = kTaskSequences * octets_of(shape.batch);
+    const int first_sequence = splits_tiles(shape.batch) ? warp * each : 0;
+    const int end_sequence = splits_tiles(shape.batch) ? std::min(first_sequence + each, shape.batch) : shape.batch;
     std::vector<std::size_t> emptied;
     std::uint32_t seen = 0;
     const auto publish_o = [&](int step, int s, int sequence, int head, int first, int columns) {
@@ -79,10 +82,10 @@ Warp DecodeModel::epilogue(Sm& sm, int warp) {
             const OwnTiles own = own_tiles(op.tiles, op.rotation, sm.number, plan_.grid);
             for (int index = 0; index < own.number; ++index) {
                 const int count = tiles + index, tile = own.tile(index);
-                if (count % kEpilogueWarps != warp) continue;
+                if (!splits_tiles(shape.batch) && count % kEpilogueWarps != warp) continue;
                 const bool first = op.kind == OpKind::attn_out;
                 if ((first || op.kind == OpKind::down) && !op.embedded)
-                    for (int b = 0; b < shape.batch; ++b)
+                    for (int b = first_sequence; b < end_sequence; ++b)
                         co_await words("the residual",
                                        (first ? exchange_.x : exchange_.middle) +
                                            (std::int64_t{b} * shape.width + tile * kTileRows) / 2,
@@ -90,13 +93,13 @@ Warp DecodeModel::epilogue(Sm& sm, int warp) {
                 const auto entry = static_cast<std::size_t>(count % layout_.partial_entries);
                 co_await Until("sums", [&] { return sm.partials_full[entry].passed(count / layout_.partial_entries); });
                 for (int i = 0; i < shape.slices(op.columns).partials(); ++i) {
-                    int& partial = sm.partials[entry][static_cast<std::size_t>(i)];
+                    const int partial = sm.partials[entry][static_cast<std::size_t>(i)];
                     if (partial != count) fail(text("sums of tile ", partial, " instead of ", count));
-                    partial = -1;
                 }
-                sm.partials_read[warp] = count / kEpilogueWarps + 1;
+                if (--sm.unread_partials[entry] == 0) std::fill_n(sm.partials[entry].begin(), kConsumerWarps, -1);
+                sm.partials_read[warp] = count + 1;
                 co_await Until("nothing", [] { return true; });
-                publish_tile(step, s, tile, seen, emptied);
+                for (int b = first_sequence; b < end_sequence; ++b) publish_tile({step, s, tile, b}, seen, emptied);
                 if (random_() % 4 == 0) land(emptied);
             }
             tiles += own.number;
@@ -106,12 +109,15 @@ Warp DecodeModel::epilogue(Sm& sm, int warp) {
                 arrivals_[static_cast<std::size_t>(sm.number * kEpilogueWarps + warp)] = now;
             }
             if (op.kind == OpKind::head) {
-                const std::int64_t best =
-                    exchange_.best + 4 * (std::int64_t{sm.number} * kEpilogueWarps + warp) * shape.batch;
-                const int first = std::min(shape.batch, 4);  // a lane's sequences: one store after the other
-                publish(best, 4 * first, now);
-                co_await Until("its other sequences", [] { return true; });
-                publish(best + 4 * first, 4 * (shape.batch - first), now);
+                // A lane's sequences one after the other; of half of the batch, in the other warp's place too.
+                for (int b = first_sequence; b < end_sequence; ++b) {
+                    if (b % kTaskSequences == 0) co_await Until("its other sequences", [] { return true; });
+                    for (int w = 0; w < kEpilogueWarps; ++w)
+                        if (w == warp || splits_tiles(shape.batch))
+                            publish(
+                                exchange_.best + 4 * ((std::int64_t{sm.number} * kEpilogueWarps + w) * shape.batch + b),
+                                4, now);
+                }
             }
         }
     }

@@ -89,44 +89,42 @@ Until DecodeModel::arrivals(std::uint32_t epoch) {
             }};
 }
 
-void DecodeModel::publish_tile(int step, int s, int tile, std::uint32_t seen, std::vector<std::size_t>& pending) {
+void DecodeModel::publish_tile(const TileResult& of, std::uint32_t seen, std::vector<std::size_t>& pending) {
     const Shape& shape = plan_.operands.shape;
-    const DecodeOp& op = plan_.ops[static_cast<std::size_t>(s)];
-    const std::uint32_t now = epoch(step, s);
+    const DecodeOp& op = plan_.ops[static_cast<std::size_t>(of.op)];
+    const std::uint32_t now = epoch(of.step, of.op);
+    const int b = of.sequence, tile = of.tile, row = tile * kTileRows;
     const bool lamport = uses_lamport(shape.batch);
-    const auto to_panels = [&](std::int64_t vector, int width, int sequence, int first, int columns) {
-        store_lamport({vector, width, buffer_of(step, s), sequence, first, columns}, now, seen, pending);
+    const auto to_panels = [&](std::int64_t vector, int width, int first, int columns) {
+        store_lamport({vector, width, buffer_of(of.step, of.op), b, first, columns}, now, seen, pending);
     };
-    for (int b = 0; b < shape.batch; ++b) {
-        const auto to = [&](std::int64_t vector, std::int64_t width, int first, int columns) {
-            publish(vector + (b * width + first) / 2, columns / 2, now);
-        };
-        const int row = tile * kTileRows;
-        switch (op.kind) {
-            case OpKind::qkv:
-                if (shape.head_norms && tile < shape.rotated_tiles())
-                    publish(exchange_.squares + b * shape.rotated_tiles() + tile, 1, now);
-                if (shape.head_norms && row >= shape.q_columns())
-                    publish(exchange_.newest + b * 2 * shape.kv_columns() + row - shape.q_columns(), kTileRows, now);
-                else
-                    to(exchange_.qkv, shape.qkv_columns(), row, kTileRows);
-                break;
-            case OpKind::attn_out:
-                to(exchange_.middle, shape.width, row, kTileRows);
-                if (lamport) to_panels(exchange_.middle_lamport, shape.width, b, row, kTileRows);
-                break;
-            case OpKind::gate_up:
-                if (lamport)
-                    to_panels(exchange_.y_lamport, shape.feed_forward, b, row / 2, kTileRows / 2);
-                else
-                    to(exchange_.y, shape.feed_forward, row / 2, kTileRows / 2);
-                break;
-            case OpKind::down:
-                to(exchange_.x, shape.width, row, kTileRows);
-                if (lamport) to_panels(exchange_.x_lamport, shape.width, b, row, kTileRows);
-                break;
-            default: break;
-        }
+    const auto to = [&](std::int64_t vector, std::int64_t width, int first, int columns) {
+        publish(vector + (b * width + first) / 2, columns / 2, now);
+    };
+    switch (op.kind) {
+        case OpKind::qkv:
+            if (shape.head_norms && tile < shape.rotated_tiles())
+                publish(exchange_.squares + b * shape.rotated_tiles() + tile, 1, now);
+            if (shape.head_norms && row >= shape.q_columns())
+                publish(exchange_.newest + b * 2 * shape.kv_columns() + row - shape.q_columns(), kTileRows, now);
+            else
+                to(exchange_.qkv, shape.qkv_columns(), row, kTileRows);
+            break;
+        case OpKind::attn_out:
+            to(exchange_.middle, shape.width, row, kTileRows);
+            if (lamport) to_panels(exchange_.middle_lamport, shape.width, row, kTileRows);
+            break;
+        case OpKind::gate_up:
+            if (lamport)
+                to_panels(exchange_.y_lamport, shape.feed_forward, row / 2, kTileRows / 2);
+            else
+                to(exchange_.y, shape.feed_forward, row / 2, kTileRows / 2);
+            break;
+        case OpKind::down:
+            to(exchange_.x, shape.width, row, kTileRows);
+            if (lamport) to_panels(exchange_.x_lamport, shape.width, row, kTileRows);
+            break;
+        default: break;
     }
 }
 

@@ -21,6 +21,7 @@ struct DecodeModel::Sm {
     // The GEMMs' parts: the tile whose sums a warp's part of an entry holds; -1: read.
     std::vector<Phases> partials_full;
     std::vector<std::vector<int>> partials;
+    std::vector<int> unread_partials;  // epilogue warps that have yet to read an entry
     int partials_read[hopper::decode::kEpilogueWarps] = {};
     // Attention's: the tile, and how many epilogue warps have yet to read its sums.
     Phases attention_full{hopper::decode::kConsumerWarps}, attention_empty{hopper::decode::kEpilogueWarps};

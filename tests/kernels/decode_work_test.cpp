@@ -18,12 +18,17 @@ TEST_CASE("fused decode: slices cover every column once, and a warp keeps its sl
         for (const bool int4 : {false, true}) {
             const Slices slices = slices_of(columns, int4);
             CAPTURE(columns, slices.number, int4);
+            const int together = stage_slices(slices, int4);
+            REQUIRE(slices.number % together == 0);
+            REQUIRE(kConsumerWarps % together == 0);
+            REQUIRE(most_stage_slices(int4) % together == 0);
             if (int4) {
                 REQUIRE(slices.most % kUnitBlocks == 0);
-                REQUIRE(slices.number % stage_slices(slices, true) == 0);
-                REQUIRE(kConsumerWarps % stage_slices(slices, true) == 0);
-                REQUIRE(stage_slices(slices, true) * slices.most / kUnitBlocks * kUnitBytes <= stage_bytes(true));
+                REQUIRE(together * slices.most / kUnitBlocks * kUnitBytes <= stage_bytes(true));
+            } else {
+                REQUIRE(together * slices.most * kBlockBytes <= stage_bytes(false));
             }
+            REQUIRE((slices.most <= kHalfSliceBlocks || slices.number >= kConsumerWarps));
             REQUIRE((kConsumerWarps % slices.number == 0 || slices.number % kConsumerWarps == 0));
             REQUIRE(slices.first_block(0) == 0);
             REQUIRE(slices.most <= kSliceBlocks);
@@ -106,16 +111,18 @@ TEST_CASE("fused decode: every tile and slice exactly once, by one warp, in the 
                             produced.emplace_back(own.tile(stage.tile), stage.slice);
                             return true;
                         });
-                        // The first k-tile of every stage of 4-bit integers, whose readers are neighbours.
-                        const int readers = stage_slices(slices, true);
-                        std::size_t at = 0;
-                        each_k_tile(slices, own.number, together, readers, [&](KTile stage) {
-                            REQUIRE(at < produced.size());
-                            REQUIRE(produced[at] == std::pair(own.tile(stage.tile), stage.slice));
-                            at += static_cast<std::size_t>(readers);
-                            return true;
-                        });
-                        REQUIRE(at == produced.size());
+                        // The first k-tile of every stage, whose readers are neighbours.
+                        for (const bool int4 : {false, true}) {
+                            const int readers = stage_slices(slices, int4);
+                            std::size_t at = 0;
+                            each_k_tile(slices, own.number, together, readers, [&](KTile stage) {
+                                REQUIRE(at < produced.size());
+                                REQUIRE(produced[at] == std::pair(own.tile(stage.tile), stage.slice));
+                                at += static_cast<std::size_t>(readers);
+                                return true;
+                            });
+                            REQUIRE(at == produced.size());
+                        }
                         std::vector<std::pair<int, int>> consumed(produced.size(), {-1, -1});
                         for (int warp = 0; warp < kConsumerWarps; ++warp) {
                             auto m = static_cast<std::size_t>(warp);
@@ -161,16 +168,18 @@ int hardware_k(int lane, int i) { return lane % 4 * 2 + i % 2 + (i >= 2 ? 8 : 0)
 int weight(int row, int k) { return (row * 31 + k * 17) % 13 - 6; }
 int input(int column, int k) { return (column * 7 + k * 5) % 11 - 5; }
 
-/// A stage as the copies bring it: of a matrix of `columns` columns in which row 16 follows row 15, as another tile of
-/// weights would. What no copy writes is 99.
+/// The stage that has a slice, as the copies bring it: of a matrix of `columns` columns in which row 16 follows row 15,
+/// as another tile of weights would. What no copy writes is 99.
 std::vector<std::int16_t> chunk_of(const Slices& slices, int columns, int slice) {
     std::vector<std::int16_t> stage(stage_bytes(false) / 2, 99);
     const bool whole = in_whole_blocks(columns);
-    const int blocks = whole ? slices.most : slices.blocks_of(slice);
+    const int together = stage_slices(slices, false), first = slice / together * together;
+    const int blocks =
+        whole ? together * slices.most : slices.first_block(first + together) - slices.first_block(first);
     for (int block = 0; block < blocks; ++block)
         for (int row = 0; row < kTileRows; ++row)
             for (int j = 0; j < kBlockColumns; ++j) {
-                const int k = (slices.first_block(slice) + block) * kBlockColumns + j;
+                const int k = (slices.first_block(first) + block) * kBlockColumns + j;
                 int byte = block * kBlockBytes + row * kBlockRowBytes + 2 * j;
                 byte ^= (byte >> 7 & 7) << 4;  // the hardware's swizzle of 128 bytes
                 stage[static_cast<std::size_t>(byte / 2)] = static_cast<std::int16_t>(k < columns ? weight(row, k) : 0);
@@ -187,7 +196,8 @@ TEST_CASE("fused decode: stages and lanes make the GEMM of 16 rows and up to 8 c
         std::vector<int> result(16 * 8);
         for (int slice = 0; slice < slices.number; ++slice) {
             const std::vector<std::int16_t> stage = chunk_of(slices, columns, slice);
-            const char* start = reinterpret_cast<const char*>(stage.data());
+            const char* start = reinterpret_cast<const char*>(stage.data()) +
+                                slice % stage_slices(slices, false) * slices.most * kBlockBytes;
             for (int block = 0; block < slices.blocks_of(slice); ++block)
                 for (int mma = 0; mma < 4; ++mma) {
                     // a[row][k], b[column][k] as the hardware would see them.

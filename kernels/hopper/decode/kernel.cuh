@@ -11,7 +11,7 @@
 // Roles      one CTA per SM, 11 warps: warps 0-7 are consumers (mma.sync, attention, choose), warps 8-9 reduce the
 //            consumers' partials and apply the epilogue, one thread of warp 10 is the producer
 // Pipelines  stages     producer -> consumer   full: 1 arrive + bytes   empty: the arrives of the warps that have read
-//                       it: 1, and kStageSlices where a kernel takes 4-bit integers, shared by the stage's readers
+//                       it: most_stage_slices(), shared by the stage's readers
 //                       issued: a count, as a consumer may be further ahead of the ring than a parity can tell
 //            partials   consumers -> epilogue  full: 8 arrives          partials_read: a count per epilogue warp
 //            attention  consumers -> epilogue  full: 8 arrives          empty: 1 arrive per epilogue warp
@@ -107,7 +107,7 @@ __device__ __forceinline__ void initialise(const WarpContext& ctx) {
         };
         for (int i = 0; i < kMaxStages; ++i) {
             init(state.full[i], 1);
-            init(state.empty[i], ctx.int4 ? kStageSlices : 1);
+            init(state.empty[i], most_stage_slices(ctx.int4));
         }
         for (std::uint64_t& barrier : state.partials_full) init(barrier, kConsumerWarps);
         init(state.attention_full, kConsumerWarps);

@@ -129,8 +129,9 @@ struct FusedDecode::Device {
                                       .rows = std::int64_t{op.tiles} * kTileRows,
                                       .columns = op.columns,
                                       .ld = plan.lds[s]};
+            const Slices slices = plan.operands.shape.slices(op.columns);
             all[s] = in_whole_blocks(op.columns)
-                         ? block_map(blocks, kTileRows, kBlockColumns, plan.operands.shape.slices(op.columns).most)
+                         ? block_map(blocks, kTileRows, kBlockColumns, slices.most * stage_slices(slices, false))
                          : row_map(blocks, kTileRows, kBlockColumns);
         }
         static_assert(sizeof(CUtensorMap) == kMapBytes);

@@ -5,8 +5,8 @@
 
 namespace coda::hopper::decode {
 
-/// Waits until all SMs are done with the layer before: epilogue warps at attention, before they write and empty, and
-/// consumer warps at attn_out, before they read. All stores of that layer to Lamport buffers then come before what this
+/// Waits, at attention, until all SMs are done with the layer before: epilogue warps before they write and empty, and
+/// consumer warps before they read. All stores of that layer to Lamport buffers then come before what this
 /// warp does, and warps that wait on its barriers. Between layers of a step; begin_step() sees to the rest. As a
 /// rule all have arrived: qkv has run since.
 __device__ __forceinline__ void await_arrivals(const WarpContext& ctx, const WorkItem& item) {

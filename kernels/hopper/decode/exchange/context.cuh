@@ -112,6 +112,10 @@ struct WarpContext {
     /// The tensor map of a GEMM's weights.
     __device__ const void* map(int op) const { return arguments.maps + std::int64_t{kMapBytes} * op; }
 
+    /// A constant, but in the instances for three to eight sequences.
+    __device__ __forceinline__ bool splits_tiles() const {
+        return octets > 1 || (lamport && decode::splits_tiles(shape().batch));
+    }
     __device__ bool is_int4(const DecodeOp& op) const { return int4 && op.int4; }
     __device__ bool has_map(const DecodeOp& op) const { return is_gemm(op.kind) && !is_int4(op); }
     __device__ Slices slices(int columns) const { return slices_of(columns, int4); }

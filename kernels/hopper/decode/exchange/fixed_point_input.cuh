@@ -16,7 +16,8 @@ class FixedPointInput {
                                                int slice)
         : weight_(op.norm < 0 ? nullptr : ctx.operands().norms + op.norm + slices.first_column(slice)),
           columns_(slices.columns_of(slice, op.columns)),
-          has_norm_(has_norm(op.kind)) {}
+          has_norm_(has_norm(op.kind)),
+          shift_(slices.most <= kHalfSliceBlocks ? 1 : 0) {}
 
     /// Brings the weight to L1 while the input is awaited: a lane touches a line.
     __device__ __forceinline__ void prefetch(int lane) const {
@@ -25,8 +26,9 @@ class FixedPointInput {
     }
 
     /// Converts the slice of every sequence from bf16, in its place. For an op with a norm, lane b returns the sum of
-    /// the squares that sequence b's elements had before the weight. One warp; a lane has a part of a unit. kTogether
-    /// sequences at a time, as their shuffles would be waited for one by one.
+    /// the squares that sequence b's elements had before the weight. One warp; a lane has a part of a unit, and where a
+    /// slice has half the units, the lanes take two sequences. kTogether times as many at a time, as their shuffles
+    /// would be waited for one by one.
     template <int kTogether>
     __device__ __forceinline__ float convert(const WarpContext& ctx, char* slice) const {
         const float own =
@@ -42,7 +44,8 @@ class FixedPointInput {
 
     template <int kTogether, bool kNorm>
     __device__ __forceinline__ float convert_all(const WarpContext& ctx, char* slice) const {
-        const int unit = ctx.lane / kUnitParts, part = ctx.lane % kUnitParts, batch = ctx.shape().batch;
+        const int own_lane = ctx.lane & (31 >> shift_), which = ctx.lane >> (5 - shift_);
+        const int unit = own_lane / kUnitParts, part = ctx.lane % kUnitParts, batch = ctx.shape().batch;
         const bool has_columns = unit * kInt4Group < columns_;
         float4 weight[kWords];
         if constexpr (kNorm) load_weight(weight, unit, part, has_columns);
@@ -50,13 +53,13 @@ class FixedPointInput {
                   low = unit * kUnitInputBytes + piece_offset(part, true);
         float own = 0;
 #pragma unroll 1
-        for (int b = 0; b < batch; b += kTogether) {
+        for (int group = 0; group << shift_ < batch; group += kTogether) {
             float x[kTogether][kWords][4], square[kTogether], largest[kTogether];
             char* of[kTogether];
 #pragma unroll
             for (int t = 0; t < kTogether; ++t) {
                 // Of an odd number the last is converted twice, with the same results.
-                of[t] = slice + (kTogether == 1 ? b : min(b + t, batch - 1)) * kInputPitch;
+                of[t] = slice + min((group + t) << shift_ | which, batch - 1) * kInputPitch;
                 load(x[t], *reinterpret_cast<const uint4*>(of[t] + first),
                      *reinterpret_cast<const uint4*>(of[t] + first + 2 * 64));
                 if constexpr (kNorm) {
@@ -86,13 +89,16 @@ class FixedPointInput {
             if constexpr (kNorm) {
 #pragma unroll
                 for (int lanes = 16; lanes > 0; lanes /= 2)
+                    if (lanes < 16 || shift_ == 0)
 #pragma unroll
-                    for (float& sum : square) sum += __shfl_xor_sync(kAllLanes, sum, lanes);
+                        for (float& sum : square) sum += __shfl_xor_sync(kAllLanes, sum, lanes);
 #pragma unroll
                 for (int t = 0; t < kTogether; ++t)
-                    if (ctx.lane == b + t) own = square[t];
+                    if (own_lane == group + t) own = square[t];
             }
         }
+        if constexpr (kNorm)
+            if (shift_ != 0) own = __shfl_sync(kAllLanes, own, ctx.lane % 2 * 16 + ctx.lane / 2);
         return own;
     }
 
@@ -142,6 +148,7 @@ class FixedPointInput {
     const float* weight_;  // of the slice's first column on; null: none
     int columns_;
     bool has_norm_;
+    int shift_;  // log2 of the sequences that the warp's lanes take at a time
 };
 
 }  // namespace coda::hopper::decode

@@ -11,7 +11,7 @@ __device__ __forceinline__ bool has_empty(const uint4& vector) {
     return vector.x == kEmpty || vector.y == kEmpty || vector.z == kEmpty || vector.w == kEmpty;
 }
 
-inline constexpr int kPolledWhole = 4;  // sequences: Lamport buffers of more are too many bytes to poll
+inline constexpr int kPolledBlocks = 4 * kSliceBlocks;  // of all sequences: a warp's more are too many bytes to poll
 
 /// Copies slice `slice` to a warp's input at `to`, sequences kInputPitch bytes apart. Lanes without a sequence, and
 /// sequences without input, copy nothing; columns behind the last count as 0. One warp takes eight sequences at a time,
@@ -35,7 +35,7 @@ __device__ __forceinline__ void fetch_lamport(const WarpContext& ctx, const Deco
         uint4 vectors[kAtOnce];
 #pragma unroll
         for (int u = 0; u < kAtOnce; ++u) vectors[u] = uint4{u / 2 * kBlockColumns < columns ? kEmpty : 0, 0, 0, 0};
-        if (may_be_long && first == 0 && ctx.shape().batch > kPolledWhole)
+        if (may_be_long && first == 0 && ctx.shape().batch * slices.most > kPolledBlocks)
             ctx.watchdog.wait_or_exit(item, Awaited::input, [&] {
                 ptx::load_numbers(vectors[0], from, has_empty(vectors[0]));
                 return !has_empty(vectors[0]);

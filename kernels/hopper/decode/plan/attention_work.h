@@ -11,8 +11,9 @@ inline constexpr int kBlockHalfBytes = 8192;
 static_assert(2 * kBlockHalfBytes <= stage_bytes(false));
 CODA_HD constexpr int block_positions(int head_dim) { return kBlockHalfBytes / 2 / head_dim; }
 
-/// A split has up to one block per consumer warp, and more only where kMaxSplits would be exceeded.
-inline constexpr int kMaxSplits = 16;
+/// A split has up to one block per consumer warp, and more where kMaxSplits would be exceeded, or where a sequence has
+/// up to kUnsplitBlocks: to reduce splits takes longer than a second block.
+inline constexpr int kMaxSplits = 16, kUnsplitBlocks = 2 * kConsumerWarps;
 
 /// Splits and blocks of a sequence. They depend only on its visible positions, so its sums have one order.
 struct Splits {
@@ -25,6 +26,7 @@ struct Splits {
 };
 CODA_HD Splits splits_of(int visible, int head_dim) {
     const int positions = block_positions(head_dim), blocks = (visible + positions - 1) / positions;
+    if (blocks <= kUnsplitBlocks) return {blocks > 0 ? 1 : 0, blocks};
     const int wanted = (blocks + kConsumerWarps - 1) / kConsumerWarps;
     return {wanted < kMaxSplits ? wanted : kMaxSplits, blocks};
 }

@@ -119,7 +119,7 @@ inline constexpr int kMostOps = 1 << 12, kMostSms = 1 << 10;
 /// places of set (n + 2) mod 3 to kEmpty. That set holds the results of layer n - 1: all SMs have read them, since the
 /// results of layer n depend on them, and layer n + 2 writes the set next. When an epilogue warp is done with a layer,
 /// it stores its arrival: the epoch of the layer's last op. A warp that has seen all arrivals may read, write and empty
-/// what the layer wrote and emptied. Epilogue warps wait for the arrivals at attention, consumer warps at attn_out.
+/// what the layer wrote and emptied. Epilogue and consumer warps wait for the arrivals at attention.
 /// Results that a residual needs are handed over as words too.
 ///
 /// No fence holds the next writer of a place back until all have read it: what it writes depends on what they read.

@@ -18,7 +18,7 @@ struct SharedState {
     // Counters and flags.
     std::uint32_t issued;    // stages that the producer has begun to load
     std::int32_t committed;  // steps whose commit consumer 0 has seen
-    // Tiles whose partials an epilogue warp has read. It takes every second tile, in order.
+    // Of each epilogue warp 1 + the latest tile whose partials it has read.
     std::uint32_t partials_read[kEpilogueWarps];
     // Of each warp, which would keep them in registers that the GEMMs need: the SM's tiles of attention that it has
     // seen, and how often it has met the other consumer warps.

@@ -25,27 +25,36 @@ inline constexpr int kStepColumns = 16;  // columns of it
 /// Groups of eight sequences. In bf16 each takes an MMA.
 CODA_HD constexpr int octets_of(int batch) { return (batch + kOctet - 1) / kOctet; }
 
+/// The lanes of an epilogue warp take a tile's eight pairs of rows for this many sequences at a time.
+inline constexpr int kTaskSequences = 4;
+/// Whether both epilogue warps take every tile, each for half of the sequences. With fewer they take tiles in turn.
+CODA_HD constexpr bool splits_tiles(int batch) { return batch > kTaskSequences; }
+
 // A k-tile in bf16: up to eight blocks of 16 rows and 64 columns, as one copy through a tensor map lays them out.
 inline constexpr int kBlockColumns = 64, kSliceBlocks = 8, kSliceColumns = kBlockColumns * kSliceBlocks;
+inline constexpr int kHalfSliceBlocks = kSliceBlocks / 2;
 inline constexpr int kBlockRowBytes = 2 * kBlockColumns, kBlockBytes = kTileRows * kBlockRowBytes;
 // A k-tile in 4-bit integers: up to four units of 16 rows and 128 columns.
 inline constexpr int kUnitBytes = 4 * kInt4UnitWords, kUnitBlocks = kInt4Group / kBlockColumns;
 static_assert(kInt4Rows == kTileRows && kSliceBlocks % kUnitBlocks == 0);
 
-// A stage of the ring holds one k-tile in bf16. In 4-bit integers it holds the k-tiles of up to kStageSlices
-// neighbouring slices of a tile, which are contiguous: a copy of one of these k-tiles would be too small to keep up
-// with memory.
-inline constexpr int kStageSlices = 4;
-/// int4: of a kernel that takes 4-bit integers too.
+// A stage of the ring holds the k-tiles of neighbouring slices of a tile, which are contiguous: a copy of one small
+// k-tile could not keep up with memory.
+inline constexpr int kInt4StageBlocks = 4 * kSliceBlocks;
+/// The most slices of a stage. int4: of a kernel that takes 4-bit integers too.
+CODA_HD constexpr int most_stage_slices(bool int4) {
+    return (int4 ? kInt4StageBlocks : kSliceBlocks) / kHalfSliceBlocks;
+}
 CODA_HD constexpr int stage_bytes(bool int4) {
-    constexpr int kBf16 = kSliceBlocks * kBlockBytes, kInt4 = kStageSlices * kSliceBlocks / kUnitBlocks * kUnitBytes;
+    constexpr int kBf16 = kSliceBlocks * kBlockBytes, kInt4 = kInt4StageBlocks / kUnitBlocks * kUnitBytes;
     static_assert(kBf16 % kSwizzleAtomBytes == 0 && kInt4 > kBf16);
     return int4 ? (kInt4 + kSwizzleAtomBytes - 1) / kSwizzleAtomBytes * kSwizzleAtomBytes : kBf16;
 }
 
-/// The columns of a matrix in slices of up to kSliceBlocks blocks. All slices are equal but the last ones, which may be
-/// shorter or empty. Their number divides the number of consumer warps, or is a multiple of it, so that a warp has the
-/// same slices of every tile and can keep its slices of the input.
+/// The columns of a matrix in slices of up to kHalfSliceBlocks blocks; where a slice per warp would not suffice then,
+/// of up to kSliceBlocks. All slices are equal but the last ones, which may be shorter or empty. Their number divides
+/// the number of consumer warps, or is a multiple of it, so that a warp has the same slices of every tile and can keep
+/// its slices of the input.
 struct Slices {
     int number = 0, most = 0;  // most: blocks of a slice
     int blocks = 0;            // of the whole matrix; the last one may reach past its columns
@@ -70,7 +79,7 @@ CODA_HD Slices slices_of(int columns, bool int4) {
     slices.blocks = (columns + kBlockColumns - 1) / kBlockColumns;
     const int least = (slices.blocks + kSliceBlocks - 1) / kSliceBlocks;
     slices.number = 1;
-    while (slices.number < least && slices.number < kConsumerWarps) slices.number *= 2;
+    while (slices.number < kConsumerWarps && slices.number * kHalfSliceBlocks < slices.blocks) slices.number *= 2;
     if (least > kConsumerWarps) slices.number = (least + kConsumerWarps - 1) / kConsumerWarps * kConsumerWarps;
     slices.most = (slices.blocks + slices.number - 1) / slices.number;
     if (int4) slices.most = (slices.most + kUnitBlocks - 1) / kUnitBlocks * kUnitBlocks;
@@ -80,8 +89,10 @@ CODA_HD Slices slices_of(int columns, bool int4) {
 /// log2 of the slices of a tile that a stage holds. Divisions by a number that is known only at run time would be on
 /// the way of every k-tile.
 CODA_HD int stage_shift(const Slices& slices, bool int4) {
-    static_assert(kStageSlices == 4);
-    return !int4 ? 0 : slices.number < kStageSlices ? slices.number / 2 : 2;
+    static_assert(most_stage_slices(false) == 2 && most_stage_slices(true) == 8);
+    const bool half = slices.most <= kHalfSliceBlocks;
+    if (!int4) return slices.number > 1 && half ? 1 : 0;
+    return slices.number < 4 ? slices.number / 2 : slices.number > 4 && half ? 3 : 2;
 }
 CODA_HD int stage_slices(const Slices& slices, bool int4) { return 1 << stage_shift(slices, int4); }
 

@@ -40,10 +40,7 @@ class OwnStages {
         __syncwarp();
         if (ctx.lane == 0) {
             const std::uint32_t empty = ptx::shared_address(&ctx.state().empty[at_.slot]);
-            if (ctx.int4)
-                ptx::mbarrier_arrive_many(empty, static_cast<std::uint32_t>(kStageSlices >> shift_));
-            else
-                ptx::mbarrier_arrive(empty);
+            ptx::mbarrier_arrive_many(empty, static_cast<std::uint32_t>(most_stage_slices(ctx.int4) >> shift_));
         }
         at_.advance(kConsumerWarps >> shift_, ctx.layout().stages);
     }
@@ -69,13 +66,18 @@ __device__ __forceinline__ void store_partials(const WarpContext& ctx, const Sum
                                                int tile, int partial, std::uint32_t arrivals, const WorkItem& item,
                                                bool of_pieces) {
     const int entry = ctx.partial_entry(tile), batch = ctx.shape().batch;
-    // Tile - partial_entries belongs to the same epilogue warp. Its count is waited for, as the parity of a barrier
-    // could not tell rounds apart in which this warp had no tile of this entry.
+    // What tile - partial_entries has there must have been read, by the epilogue warp that it shares with this tile, or
+    // by both. Their counts are waited for, as the parity of a barrier could not tell rounds apart in which this warp
+    // had no tile of this entry.
     if (tile >= ctx.layout().partial_entries) {
-        const std::uint32_t read = ptx::shared_address(&ctx.state().partials_read[tile % kEpilogueWarps]);
-        const auto needed = static_cast<std::uint32_t>((tile - ctx.layout().partial_entries) / kEpilogueWarps);
-        ctx.watchdog.wait_or_exit(item, Awaited::free_partials,
-                                  [=] { return ptx::load_shared_acquire(read) > needed; });
+        const bool both = ctx.splits_tiles();
+        const std::uint32_t read = ptx::shared_address(&ctx.state().partials_read[both ? 0 : tile % kEpilogueWarps]);
+        const auto needed = static_cast<std::uint32_t>(tile - ctx.layout().partial_entries);
+        ctx.watchdog.wait_or_exit(item, Awaited::free_partials, [=] {
+            constexpr std::uint32_t kApart = sizeof(SharedState::partials_read) / kEpilogueWarps;
+            return ptx::load_shared_acquire(read) > needed &&
+                   (!both || ptx::load_shared_acquire(read + kApart) > needed);
+        });
     }
     float* to = ctx.partial(entry, partial);
 #pragma unroll
@@ -113,12 +115,11 @@ __device__ __forceinline__ std::uint32_t piece_sequences(const WarpContext& ctx,
     return __ballot_sync(kAllLanes, ctx.lane < ctx.shape().batch && has_input(ctx, op, ctx.lane));
 }
 
-/// FixedPointInput::convert of up to kTogether sequences at a time.
-template <int kTogether>
+/// Makes a slice of the input fixed point.
 __device__ __forceinline__ float convert_slice(const WarpContext& ctx, const DecodeOp& op, const Slices& slices,
                                                int slice, char* input) {
     const FixedPointInput fixed(ctx, op, slices, slice);
-    return ctx.lamport ? fixed.convert<kTogether>(ctx, input) : fixed.convert<1>(ctx, input);
+    return ctx.lamport ? fixed.convert<2>(ctx, input) : fixed.convert<1>(ctx, input);
 }
 
 /// The lane's place in a slice of the inputs.
@@ -132,7 +133,8 @@ class WeightStages {
   public:
     __device__ __forceinline__ WeightStages(const WarpContext& ctx, const DecodeOp& op, const Slices& slices,
                                             const RingSlot& first)
-        : from_((ctx.warp & (stage_slices(slices, kInt4) - 1)) * (slices.most / kUnitBlocks * kUnitBytes)),
+        : from_((ctx.warp & (stage_slices(slices, kInt4) - 1)) *
+                (kInt4 ? slices.most / kUnitBlocks * kUnitBytes : slices.most * kBlockBytes)),
           stage_(ctx, first, stage_shift(slices, kInt4)),
           pieces_(kInt4 ? piece_sequences(ctx, op) : 0) {}
 
@@ -151,7 +153,7 @@ class WeightStages {
             else
                 multiply_units<2 * kOctets>(sums, weights + from_, ctx.lane, pieces, units);
         } else {
-            multiply(sums, rows_of_stage(weights, ctx.lane), columns, blocks);
+            multiply(sums, rows_of_stage(weights + from_, ctx.lane), columns, blocks);
         }
         stage_.release(ctx);
     }
@@ -195,7 +197,7 @@ __device__ __forceinline__ void multiply_kept(const WarpContext& ctx, const Deco
 #pragma unroll 1
             for (int round = 0; round < rounds; ++round)
                 square +=
-                    convert_slice<2>(ctx, op, slices, k_tile.slice() + round * kConsumerWarps, input + round * apart);
+                    convert_slice(ctx, op, slices, k_tile.slice() + round * kConsumerWarps, input + round * apart);
         }
     }
     __syncwarp();
@@ -245,13 +247,13 @@ __device__ __forceinline__ void multiply_fetched(const WarpContext& ctx, const D
             if (kInt4) FixedPointInput(ctx, op, slices, slice).prefetch(ctx.lane);
             __syncwarp();  // all lanes have used what is there
             if (by_lamport)
-                // Fewer loads at a time for two octets, whose sums need the registers.
-                fetch_lamport<kLamportVectors / kOctets>(ctx, op, slices, slice, input, item,
-                                                         first == 0 && slice == ctx.warp);
+                // Fewer loads at a time for two octets in bf16, whose sums need the registers.
+                fetch_lamport<kInt4 ? kLamportVectors : kLamportVectors / kOctets>(ctx, op, slices, slice, input, item,
+                                                                                   first == 0 && slice == ctx.warp);
             else
                 square += SliceFetch(ctx, op, slices, slice, 1, input, pitch, 0, item).run(tokens);
             __syncwarp();
-            if (kInt4) square += convert_slice<2 / kOctets>(ctx, op, slices, slice, input);
+            if (kInt4) square += convert_slice(ctx, op, slices, slice, input);
             ctx.stamp(item, Stamp::ready);
 #pragma unroll
             for (int t = 0; t < kTilesTogether; ++t) {
@@ -286,7 +288,6 @@ template <int kOctets>
 __device__ __forceinline__ void run_gemm(const WarpContext& ctx, const DecodeOp& op, const StepTokens& tokens,
                                          const WorkItem& item, ConsumerCounts& counts) {
     const Slices slices = ctx.slices(op.columns);
-    if (ctx.lamport && op.kind == OpKind::attn_out && !op.embedded) await_arrivals(ctx, item);
     if (ctx.is_int4(op))
         multiply_op<kOctets, true>(ctx, op, slices, tokens, item, counts);
     else

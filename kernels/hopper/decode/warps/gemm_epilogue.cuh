@@ -1,8 +1,9 @@
 // The epilogue of a GEMM's tile: an epilogue warp reduces the consumers' partials in order and applies the op's
 // epilogue. Device.
 //
-// A tile has 16 rows: 8 pairs. A pair is what RoPE rotates, SwiGLU joins and a word holds. A lane takes one pair;
-// from five sequences on it takes two, from nine on three, from 13 on four.
+// A tile has 16 rows: 8 pairs. A pair is what RoPE rotates, SwiGLU joins and a word holds. A lane takes one pair of one
+// sequence, from nine sequences on of two. Up to four sequences the epilogue warps take tiles in turn. From five on
+// both take every tile, each for half of the sequences: the next op waits for the slower one (splits_tiles).
 #pragma once
 
 #include "kernels/hopper/decode/exchange/input.cuh"
@@ -44,20 +45,25 @@ struct BestLogit {
 
 template <int kHeadDim, int kOctets>  // kHeadDim is the model's: nothing is divided by it
 class GemmEpilogue {
-    static constexpr int kOctetTasks = kTilePairs * kOctet / 32, kLaneTasks = kOctets * kOctetTasks;
+    static constexpr int kLaneTasks = kTilePairs * kOctet * kOctets / 32 / kEpilogueWarps;
+    static_assert(kTilePairs * kTaskSequences == 32);
 
   public:
     __device__ GemmEpilogue(const WarpContext& ctx, const DecodeOp& op, const StepTokens& tokens, const WorkItem& item)
-        : ctx_(ctx), op_(op), tokens_(tokens), item_(item) {}
+        : ctx_(ctx),
+          op_(op),
+          tokens_(tokens),
+          item_(item),
+          first_(ctx.splits_tiles() ? kTaskSequences * kLaneTasks * (ctx.warp - kConsumerWarps) : 0) {}
 
-    /// The own tiles with an even or an odd number, counted over all ops from `first`.
+    /// first: of the own tiles, counted over all ops.
     __device__ void run(int epilogue_warp, int first) {
         const OwnTiles own = ctx_.tiles_of(op_);
         const Slices slices = ctx_.slices(op_.columns);
         if (ctx_.lamport) begin_lamport();
         if (op_.kind == OpKind::head) begin_head();
         for (int i = 0; i < own.number; ++i) {
-            if ((first + i) % kEpilogueWarps != epilogue_warp) continue;
+            if (!ctx_.splits_tiles() && (first + i) % kEpilogueWarps != epilogue_warp) continue;
             item_.tile = own.tile(i);
             tile(own.tile(i), first + i, slices.partials());
         }
@@ -84,32 +90,28 @@ class GemmEpilogue {
 #pragma unroll
         for (int t = 0; t < kLaneTasks; ++t) {
             Task& task = tasks[t];
-            task.sequence = 4 * t + lane / kTilePairs;
+            task.sequence = first_ + kTaskSequences * t + lane / kTilePairs;
             task.pair = lane % kTilePairs;
             task.active = task.sequence < batch;
             task.running = tokens_.running(task.sequence);
-            if (4 * t < batch) fetch(task, tile);  // while the consumers still multiply
+            if (first_ + kTaskSequences * t < batch) fetch(task, tile);  // while the consumers still multiply
         }
         const int entry = ctx_.partial_entry(count);
         const bool odd_round = (count & ctx_.layout().partial_entries) != 0;
         ctx_.watchdog.wait_barrier(item_, Awaited::partials, &ctx_.state().partials_full[entry], odd_round ? 1 : 0);
         ctx_.stamp(item_, Stamp::ready);
 #pragma unroll
-        for (int first = 0; first < kLaneTasks; first += kOctetTasks) {
-            if (first > 0) __syncwarp();  // or registers would hold the partials of all octets at a time
+        for (int t = 0; t < kLaneTasks; ++t)
+            if (tasks[t].active) reduce_partials(tasks[t], entry, partials, rstd_[t]);
 #pragma unroll
-            for (int t = first; t < first + kOctetTasks; ++t)
-                if (tasks[t].active) reduce_partials(tasks[t], entry, partials, rstd_[t]);
-#pragma unroll
-            for (int t = first; t < first + kOctetTasks; ++t)
-                if (4 * t < batch) finish(tasks[t], tile);
-        }
+        for (int t = 0; t < kLaneTasks; ++t)
+            if (first_ + kTaskSequences * t < batch) finish(tasks[t], tile);
         has_rstd_ = true;
         // Last, as other SMs wait for the results, and a store that releases takes its time.
         __syncwarp();
         if (ctx_.lane == 0)
-            ptx::store_shared_release(ptx::shared_address(&ctx_.state().partials_read[count % kEpilogueWarps]),
-                                      static_cast<std::uint32_t>(count / kEpilogueWarps + 1));
+            ptx::store_shared_release(ptx::shared_address(&ctx_.state().partials_read[ctx_.warp - kConsumerWarps]),
+                                      static_cast<std::uint32_t>(count + 1));
     }
 
     /// What the task needs besides the sums.
@@ -269,7 +271,7 @@ class GemmEpilogue {
     template <class Fn>
     __device__ __forceinline__ void each_head(const Fn& fn) {
 #pragma unroll
-        for (int t = 0; t < kLaneTasks; ++t) fn(heads_[t], 4 * t);
+        for (int t = 0; t < kLaneTasks; ++t) fn(heads_[t], first_ + kTaskSequences * t);
     }
 
     __device__ void begin_head() {
@@ -291,14 +293,15 @@ class GemmEpilogue {
             bits = static_cast<std::uint32_t>(seen[task.sequence * operands.choice.seen_ld + column / 32]) >>
                    (column % 32);
         each_head([&](LaneHead& head, int base) {
-            if (task.sequence / 4 * 4 != base) return;
+            if (task.sequence / kTaskSequences * kTaskSequences != base) return;
             if (column < operands.shape.vocab) head.best.add(logits.x, column, (bits & 1) != 0, head.rules);
             if (column + 1 < operands.shape.vocab) head.best.add(logits.y, column + 1, (bits & 2) != 0, head.rules);
         });
     }
 
     /// Ends the step for this warp: whoever sees its words also sees what it has written. Every epilogue warp of
-    /// every SM does so, with logits or without.
+    /// every SM does so, with logits or without. Where each has half of the sequences, the tokens of all are needed to
+    /// see what all warps have written.
     __device__ void end_head(int epilogue_warp) {
         __syncwarp();
         ptx::fence_gpu();
@@ -309,15 +312,19 @@ class GemmEpilogue {
 #pragma unroll
             for (int lanes = 1; lanes < kTilePairs; lanes *= 2) head.best.reduce_lanes(lanes);
             const int sequence = base + ctx_.lane / kTilePairs;
-            if (sequence >= ctx_.shape().batch || lane >= 4) return;
-            const auto low = static_cast<std::uint32_t>(lane == 1 ? head.best.best : 0);
+            // Where the other warp has none of this sequence's logits, half of the lanes say so in its place.
+            constexpr int kWords = 4;
+            if (sequence >= ctx_.shape().batch || lane >= (ctx_.splits_tiles() ? 2 : 1) * kWords) return;
+            if (lane >= kWords) head.best = {};
+            const int word = lane % kWords, warp = epilogue_warp ^ lane / kWords;
+            const auto low = static_cast<std::uint32_t>(word == 1 ? head.best.best : 0);
             const auto high = static_cast<std::uint32_t>(head.best.best >> 32);
-            const std::uint32_t content = lane == 0   ? high
-                                          : lane == 2 ? static_cast<std::uint32_t>(head.best.bad)
+            const std::uint32_t content = word == 0   ? high
+                                          : word == 2 ? static_cast<std::uint32_t>(head.best.bad)
                                                       : low;
-            const std::int64_t source =
-                (std::int64_t{ctx_.sm} * kEpilogueWarps + epilogue_warp) * ctx_.shape().batch + sequence;
-            ptx::store_ll(ctx_.words(ctx_.arguments.exchange.best) + 4 * source + lane, ll_word(content, item_.epoch));
+            const std::int64_t source = (std::int64_t{ctx_.sm} * kEpilogueWarps + warp) * ctx_.shape().batch + sequence;
+            ptx::store_ll(ctx_.words(ctx_.arguments.exchange.best) + kWords * source + word,
+                          ll_word(content, item_.epoch));
         });
         __syncwarp();
     }
@@ -326,6 +333,7 @@ class GemmEpilogue {
     const DecodeOp& op_;
     const StepTokens tokens_;
     WorkItem item_;
+    int first_;  // of the warp's sequences
     LamportOutput lamport_;
     float rstd_[kLaneTasks] = {};
     bool has_rstd_ = false;

@@ -80,10 +80,11 @@ class Producer {
         const OwnTiles own = ctx_.tiles_of(op);
         const Slices slices = ctx_.slices(op.columns);
         const bool whole = in_whole_blocks(op.columns);
-        return each_k_tile(slices, own.number, tiles_together(slices, ctx_.shape().batch), 1, [&](KTile k_tile) {
+        const int together = tiles_together(slices, ctx_.shape().batch), apart = stage_slices(slices, false);
+        return each_k_tile(slices, own.number, together, apart, [&](KTile k_tile) {
             item_.tile = own.tile(k_tile.tile);
             const int row = item_.tile * kTileRows, first = slices.first_block(k_tile.slice);
-            const int blocks = whole ? slices.most : slices.blocks_of(k_tile.slice);
+            const int blocks = whole ? slices.most * apart : slices.first_block(k_tile.slice + apart) - first;
             if (!begin(static_cast<std::uint32_t>(blocks * kBlockBytes))) return false;
             if (whole) {
                 ptx::tensor_stream(memory(), map, 0, row, first, full(), policy_);
