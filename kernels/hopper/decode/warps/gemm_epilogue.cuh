@@ -9,9 +9,9 @@
 #include "kernels/hopper/decode/exchange/input.cuh"
 #include "kernels/hopper/decode/exchange/lamport_output.cuh"
 #include "kernels/hopper/decode/warps/head_norms.cuh"
+#include "kernels/hopper/decode/warps/rotate.cuh"
 #include "kernels/hopper/ptx/mbarrier.cuh"
 #include "kernels/hopper/sm90/math.cuh"
-#include "kernels/math/rope.h"
 #include "kernels/math/sampling.h"
 
 namespace coda::hopper::decode {
@@ -196,7 +196,7 @@ class GemmEpilogue {
                 Pair<float> z{task.value.x, task.value.y};
                 if (ctx_.extended && shape.bias)
                     z = {__fadd_rn(z.first, task.vector.x), __fadd_rn(z.second, task.vector.y)};
-                z = rotate_pair(z, task.angle.x, task.angle.y);
+                z = rotate(z, task.angle);
                 const std::uint32_t pair = pack_bf16(z.first, z.second);
                 publish(task, exchange.qkv, shape.qkv_columns(), column, pair);  // first: attention waits for it
                 return store_key_value(task, column, pair);

@@ -11,8 +11,8 @@
 
 #include "kernels/hopper/decode/exchange/context.cuh"
 #include "kernels/hopper/decode/warps/key_value_share.cuh"
+#include "kernels/hopper/decode/warps/rotate.cuh"
 #include "kernels/hopper/sm90/bf16_pair.cuh"
-#include "kernels/math/rope.h"
 
 namespace coda::hopper::decode {
 
@@ -30,7 +30,7 @@ inline __device__ __noinline__ void finish_with_norm(const Arguments& arguments,
             ptx::store_ll(arguments.words + exchange.squares + sequence * shape.rotated_tiles() + tile,
                           ll_word(__float_as_uint(square), epoch));
     }
-    const auto [first, second] = rotate_pair(Pair<float>{gain.x * z.x, gain.y * z.y}, angle.x, angle.y);
+    const auto [first, second] = rotate(Pair<float>{gain.x * z.x, gain.y * z.y}, angle);
     if (!active) return;
     const int from_keys = column - shape.q_columns();
     if (from_keys < 0)
