@@ -62,9 +62,10 @@ double product_of(std::int64_t row, std::int64_t b, std::int64_t width) {
     return static_cast<double>(static_cast<float>(Bf16(static_cast<float>(sum))));
 }
 
-/// One, two, four, eight and more slices; a single MMA step, odd numbers of them, more than a warp's in a round; of the
-/// last, whole slices of eight blocks before an empty one.
-constexpr std::int64_t kWidths[] = {16, 48, 528, 1040, 2048, 4112, 4624, 7664};
+/// One, two, four, eight and more slices; a single MMA step, odd numbers of them, more than a warp's in a round; a
+/// stage that reaches behind the matrix, and one that lies behind it; of the last, whole slices of eight blocks before
+/// an empty one.
+constexpr std::int64_t kWidths[] = {16, 48, 320, 528, 1040, 1088, 2048, 4112, 4624, 7664};
 
 }  // namespace
 

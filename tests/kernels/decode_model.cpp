@@ -237,7 +237,8 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                         if (count >= entries)
                             co_await Until("room for its sums", [&] {
                                 const int first = splits_tiles(shape.batch) ? 0 : count % kEpilogueWarps;
-                                const int last = splits_tiles(shape.batch) ? kEpilogueWarps - 1 : first;
+                                const int last =
+                                    splits_tiles(shape.batch) && options_.awaits_both ? kEpilogueWarps - 1 : first;
                                 return std::min(sm.partials_read[first], sm.partials_read[last]) > count - entries;
                             });
                         int& partial = sm.partials[static_cast<std::size_t>(count % entries)]

@@ -121,6 +121,8 @@ struct ModelOptions {
     bool epilogue_waits = true;
     /// A mistake again: consumer warps do not wait until their SM's epilogue warps have read attention's sums.
     bool consumers_wait = true;
+    /// And another: of the epilogue warps that both read an entry of sums, they wait for the first only.
+    bool awaits_both = true;
     /// Whether a warp must have seen the arrivals that order others' accesses to a Lamport buffer before its own.
     bool checks_order = true;
 };

@@ -23,7 +23,7 @@ const Case kCases[] = {
     {{}, {1}},
     {{.layers = 3, .width = 16, .feed_forward = 16, .heads = 3, .kv_heads = 3, .context = 5000}, {4400}},
     {{.batch = 3, .layers = 2, .width = 528, .feed_forward = 1040, .heads = 8, .kv_heads = 2}, {290, 0, 64}},
-    {{.batch = 8, .layers = 4, .width = 80, .feed_forward = 144, .context = 1200}, {1, 0, 2, 64, 65, 129, 257, 1100}},
+    {{.batch = 8, .layers = 4, .width = 80, .feed_forward = 144, .context = 1200}, {1, 0, 2, 64, 65, 129, 700, 1100}},
     {{.batch = 2, .layers = 2, .width = 1088, .feed_forward = 4624, .heads = 8, .kv_heads = 1, .head_dim = 128},
      {0, 33}},
     {{.batch = 5, .layers = 4, .width = 208, .feed_forward = 4624}, {1, 0, 2, 64, 65}},
@@ -31,7 +31,7 @@ const Case kCases[] = {
     // More than eight sequences.
     {{.batch = 9, .layers = 3, .width = 208, .feed_forward = 4624}, {1, 0, 2, 64, 65, 0, 7, 9, 130}},
     {{.batch = 16, .layers = 3, .width = 80, .feed_forward = 144, .context = 1200},
-     {1, 0, 2, 64, 65, 129, 257, 1100, 0, 3, 1150, 1, 1, 0, 90, 33}},
+     {1, 0, 2, 64, 65, 129, 700, 1100, 0, 3, 1150, 1, 1, 0, 90, 33}},
     // Windows: of one position, within a block, and of several splits.
     {{.layers = 2, .window = 1}, {7}},
     {{.batch = 3, .layers = 2, .window = 70}, {69, 0, 290}},
@@ -45,8 +45,8 @@ const Case kCases[] = {
     {{.batch = 8, .layers = 3, .head_dim = 128, .head_norms = true, .rows_each = 4}, {31, 32, 33, 0, 0, 0, 0, 0}},
     {{.batch = 8, .layers = 2, .width = 128, .feed_forward = 1024, .int4 = true, .rows_each = 8},
      {250, 251, 252, 253, 254, 255, 256, 257}},
-    // 4-bit integers: one reader of a stage, two and four; a stage with nothing in it; a head in bf16 and not.
-    {{.layers = 2, .width = 128, .feed_forward = 1024, .int4 = true}, {64}},
+    // 4-bit integers: one reader of a stage, two, four and eight; a stage with nothing in it; a head in bf16 and not.
+    {{.layers = 2, .width = 128, .feed_forward = 1024, .heads = 6, .kv_heads = 2, .int4 = true}, {64}},
     {{.batch = 2, .layers = 2, .width = 640, .feed_forward = 2176, .heads = 32, .kv_heads = 8, .int4 = true}, {0, 33}},
     {{.batch = 5, .layers = 2, .width = 1152, .feed_forward = 4224, .int4 = true, .int4_head = true},
      {1, 0, 2, 64, 65}},
@@ -136,7 +136,7 @@ TEST_CASE("fused decode: the model of its waits finds an input that is written o
 
 TEST_CASE("fused decode: the model of its waits finds Lamport buffers that are used before they are empty") {
     const Case c{{.batch = 8, .layers = 6, .width = 80, .feed_forward = 144, .context = 1200},
-                 {1, 0, 2, 64, 65, 129, 257, 1100}};
+                 {1, 0, 2, 64, 65, 129, 700, 1100}};
     const DecodeList list(c.sizes);
     const DecodePlan plan = lower(list.schedule, list.buffers.memory(), 132);
     for (const int before : {0, 3}) {  // two layers before would come in time, too
@@ -164,10 +164,24 @@ TEST_CASE("fused decode: the model of its waits finds Lamport buffers that nothi
     const DecodePlan plan = lower(list.schedule, list.buffers.memory(), 13);
     ModelOptions options = options_of(c, 1);
     CHECK_NOTHROW(DecodeModel(plan, options).run(0));
+    options.arrivals_before = 2;
+    CHECK_THROWS_WITH(DecodeModel(plan, options).run(0), Contains("with no order"));
+    options.arrivals_before = 1;
     options.epilogue_waits = false;
     CHECK_THROWS_WITH(DecodeModel(plan, options).run(0), Contains("emptied with no order after its store"));
     options.checks_order = false;
     CHECK_NOTHROW(DecodeModel(plan, options).run(0));
+}
+
+TEST_CASE("fused decode: the model of its waits finds sums that one epilogue warp has read and the other has not") {
+    const Case c{{.batch = 8, .layers = 2, .width = 80, .feed_forward = 144}, {1, 2, 64, 65, 3, 0, 129, 33}};
+    const DecodeList list(c.sizes);
+    const DecodePlan plan = lower(list.schedule, list.buffers.memory(), 2);
+    ModelOptions options = options_of(c, 1);
+    options.sleepers = {{0, kConsumerWarps + 1}};
+    CHECK_NOTHROW(DecodeModel(plan, options).run(0));
+    options.awaits_both = false;
+    CHECK_THROWS_WITH(DecodeModel(plan, options).run(0), Contains("were overwritten by those of"));
 }
 
 TEST_CASE("fused decode: all warps end after the step that ends the last sequence") {

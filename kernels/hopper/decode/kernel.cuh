@@ -10,15 +10,15 @@
 //
 // Roles      one CTA per SM, 11 warps: warps 0-7 are consumers (mma.sync, attention, choose), warps 8-9 reduce the
 //            consumers' partials and apply the epilogue, one thread of warp 10 is the producer
-// Pipelines  stages     producer -> consumer   full: 1 arrive + bytes   empty: the arrives of the warps that have read
-//                       it: most_stage_slices(), shared by the stage's readers
+// Pipelines  stages     producer -> consumer   full: 1 arrive + bytes   empty: most_stage_slices() arrives, of which
+//                       each warp that reads the stage makes its share
 //                       issued: a count, as a consumer may be further ahead of the ring than a parity can tell
 //            partials   consumers -> epilogue  full: 8 arrives          partials_read: a count per epilogue warp
 //            attention  consumers -> epilogue  full: 8 arrives          empty: 1 arrive per epilogue warp
 //            consumers  8 arrives: the consumers of an SM that draws a token
 //            committed  consumer 0 -> producer: a count of the steps whose tokens are known
 // Exchange   between SMs, through L2: LL words or Lamport buffers, and per layer an arrival (plan/decode_plan.h)
-// Timeline   load     per k-tile or cache block: wait empty, and at the limit in flight for the oldest load; copy
+// Timeline   load     per stage: wait empty, and at the limit in flight for the oldest load; copy
 //            consume  GEMM: fetch slices of x, for 4-bit integers as fixed point; per k-tile: wait full, MMAs, release;
 //                     per tile: store partials
 //                     attention: fetch the queries; per block: wait full, running maximum, release; store partials

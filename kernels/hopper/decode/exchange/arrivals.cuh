@@ -6,9 +6,9 @@
 namespace coda::hopper::decode {
 
 /// Waits, at attention, until all SMs are done with the layer before: epilogue warps before they write and empty, and
-/// consumer warps before they read. All stores of that layer to Lamport buffers then come before what this
-/// warp does, and warps that wait on its barriers. Between layers of a step; begin_step() sees to the rest. As a
-/// rule all have arrived: qkv has run since.
+/// consumer warps before they read. All stores of that layer to Lamport buffers then come before what this warp does,
+/// and warps that wait on its barriers. Between layers of a step; begin_step() sees to the rest. As a rule all have
+/// arrived: qkv has run since.
 __device__ __forceinline__ void await_arrivals(const WarpContext& ctx, const WorkItem& item) {
     constexpr int kLoads = 5;  // at the same time: the 132 SMs of an H100 or H200 in one turn
     const auto since = static_cast<std::uint32_t>(item.op % kLayerOps + 1);

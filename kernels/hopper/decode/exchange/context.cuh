@@ -112,7 +112,7 @@ struct WarpContext {
     /// The tensor map of a GEMM's weights.
     __device__ const void* map(int op) const { return arguments.maps + std::int64_t{kMapBytes} * op; }
 
-    /// A constant, but in the instances for three to eight sequences.
+    /// This is a constant, except in the instances for three to eight sequences.
     __device__ __forceinline__ bool splits_tiles() const {
         return octets > 1 || (lamport && decode::splits_tiles(shape().batch));
     }
@@ -217,7 +217,9 @@ __device__ __forceinline__ bool begin_step(const WarpContext& ctx, int step, Ste
     const bool came = ctx.watchdog.wait(WorkItem{step, 0, -1, epoch}, Awaited::token, [&] {
         if (lane > batch) return true;
         word = ptx::load_ll(own);
-        // A warp without work may come so late that a later step has committed. Then it had no work in that one either.
+        // A warp may come so late that a later step has committed some sequences or all of them. Of all, it had no work
+        // in that step. Of some, those are sequences that it has no work for: each epilogue warp of an SM has half of
+        // them, and a step commits a sequence after the largest logits of the SMs' warps for it.
         return not_before(word, epoch);
     });
     // All lanes exit or none. Lanes that need not wait would take it for the end of the launch, and would make the SM's

@@ -58,7 +58,7 @@ class FixedPointInput {
             char* of[kTogether];
 #pragma unroll
             for (int t = 0; t < kTogether; ++t) {
-                // Of an odd number the last is converted twice, with the same results.
+                // Places without a sequence convert the last one once more, with the same results.
                 of[t] = slice + min((group + t) << shift_ | which, batch - 1) * kInputPitch;
                 load(x[t], *reinterpret_cast<const uint4*>(of[t] + first),
                      *reinterpret_cast<const uint4*>(of[t] + first + 2 * 64));

@@ -85,6 +85,9 @@ Layout layout_of(const DecodePlan& plan, int in_flight_bytes) {
     // Where partials are large, entries take stages from the ring. 4-bit integers need more entries, as their tiles
     // follow one another faster.
     constexpr int kInt4Entries = 4, kFewestEntries = 2;
+    // Where epilogue warps take tiles in turn, the tiles of an entry belong to one of them.
+    static_assert(kInt4Entries % kEpilogueWarps == 0 && kFewestEntries % kEpilogueWarps == 0 &&
+                  kMaxPartialEntries % kEpilogueWarps == 0);
     const bool has_room = left_for_ring(kInt4Entries) >= kFewest * bytes_of_stage;
     layout.partial_entries = shape.batch <= 2         ? kMaxPartialEntries
                              : shape.int4 && has_room ? kInt4Entries

@@ -27,10 +27,11 @@ CODA_HD constexpr int octets_of(int batch) { return (batch + kOctet - 1) / kOcte
 
 /// The lanes of an epilogue warp take a tile's eight pairs of rows for this many sequences at a time.
 inline constexpr int kTaskSequences = 4;
-/// Whether both epilogue warps take every tile, each for half of the sequences. With fewer they take tiles in turn.
+/// Whether both epilogue warps take every tile: the first for four sequences, or from nine on for eight, and the second
+/// for the others. With fewer sequences they take tiles in turn.
 CODA_HD constexpr bool splits_tiles(int batch) { return batch > kTaskSequences; }
 
-// A k-tile in bf16: up to eight blocks of 16 rows and 64 columns, as one copy through a tensor map lays them out.
+// A k-tile in bf16: up to eight blocks of 16 rows and 64 columns, as a copy through a tensor map lays them out.
 inline constexpr int kBlockColumns = 64, kSliceBlocks = 8, kSliceColumns = kBlockColumns * kSliceBlocks;
 inline constexpr int kHalfSliceBlocks = kSliceBlocks / 2;
 inline constexpr int kBlockRowBytes = 2 * kBlockColumns, kBlockBytes = kTileRows * kBlockRowBytes;
@@ -96,7 +97,7 @@ CODA_HD int stage_shift(const Slices& slices, bool int4) {
 }
 CODA_HD int stage_slices(const Slices& slices, bool int4) { return 1 << stage_shift(slices, int4); }
 
-/// Whether one copy loads a k-tile, through a tensor map whose rows are blocks. A last block that is not whole would
+/// Whether one copy loads a stage, through a tensor map whose rows are blocks. A last block that is not whole would
 /// reach into the next row of the matrix: such a matrix is copied block by block, with zeros behind its end.
 CODA_HD bool in_whole_blocks(int columns) { return columns % kBlockColumns == 0; }
 

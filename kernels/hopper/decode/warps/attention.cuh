@@ -297,7 +297,8 @@ template <int kHeadDim, bool kSharesCaches>
 __device__ __forceinline__ ConsumerCounts run_attention(const WarpContext& ctx, const DecodeOp& op,
                                                         const StepTokens& tokens, WorkItem item,
                                                         ConsumerCounts counts) {
-    if (ctx.lamport && !op.embedded) await_arrivals(ctx, item);  // not at attn_out, whose input SMs wait for
+    // Needed at attn_out. But all SMs wait for attn_out's results, and here for the queries.
+    if (ctx.lamport && !op.embedded) await_arrivals(ctx, item);
     const auto tiles = ctx.attention_tiles(tokens.step, kHeadDim);
     const OwnTiles own = own_tiles(tiles.number(), op.rotation, ctx.sm, ctx.grid());
     for (int index = 0; index < own.number; ++index) {

@@ -66,9 +66,9 @@ __device__ __forceinline__ void store_partials(const WarpContext& ctx, const Sum
                                                int tile, int partial, std::uint32_t arrivals, const WorkItem& item,
                                                bool of_pieces) {
     const int entry = ctx.partial_entry(tile), batch = ctx.shape().batch;
-    // What tile - partial_entries has there must have been read, by the epilogue warp that it shares with this tile, or
-    // by both. Their counts are waited for, as the parity of a barrier could not tell rounds apart in which this warp
-    // had no tile of this entry.
+    // The entry's last tile must have been read, by the epilogue warp that takes this tile too, or by both. This warp
+    // waits for their counts, as the parity of a barrier could not tell rounds apart in which it had no tile of this
+    // entry.
     if (tile >= ctx.layout().partial_entries) {
         const bool both = ctx.splits_tiles();
         const std::uint32_t read = ptx::shared_address(&ctx.state().partials_read[both ? 0 : tile % kEpilogueWarps]);

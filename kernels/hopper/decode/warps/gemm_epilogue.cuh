@@ -3,7 +3,7 @@
 //
 // A tile has 16 rows: 8 pairs. A pair is what RoPE rotates, SwiGLU joins and a word holds. A lane takes one pair of one
 // sequence, from nine sequences on of two. Up to four sequences the epilogue warps take tiles in turn. From five on
-// both take every tile, each for half of the sequences: the next op waits for the slower one (splits_tiles).
+// both take every tile, each for some of the sequences (splits_tiles), since the next op waits for all results.
 #pragma once
 
 #include "kernels/hopper/decode/exchange/input.cuh"
