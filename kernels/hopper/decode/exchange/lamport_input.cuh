@@ -11,8 +11,8 @@ __device__ __forceinline__ bool has_empty(const uint4& vector) {
     return vector.x == kEmpty || vector.y == kEmpty || vector.z == kEmpty || vector.w == kEmpty;
 }
 
-inline constexpr int kPolledBlocks =
-    4 * kSliceBlocks;  // of all sequences of a slice: more would be too many bytes to poll
+/// Blocks of a slice, of all sequences, that a warp polls. More would be too many bytes.
+inline constexpr int kPolledBlocks = 4 * kSliceBlocks;
 
 /// Copies slice `slice` to a warp's input at `to`, sequences kInputPitch bytes apart. Lanes without a sequence, and
 /// sequences without input, copy nothing; columns behind the last count as 0. One warp takes eight sequences at a time,
