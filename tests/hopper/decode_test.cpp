@@ -111,8 +111,9 @@ TEST_CASE("fused decode: 4-bit integers are their matrix in bf16", "[gpu]") {
     if (!has_hopper()) return;
     // Scales are powers of two, and there are no weights of norms, so only fixed point rounds in one format only, by
     // 1/32640 of the largest of 128 inputs or less. That moves a result by some 2^-16, as errors of either sign add up.
-    // A result of a GEMM may be rounded to the other side, and so may a logit, by a step of 2^-8 each. Where a token
-    // sees others, attention makes more of a q or k that was rounded to the other side, as its scores are about 16.
+    // A result of a GEMM may be rounded to the other side, and so may a logit, which is then a step off: 2^-7 of the
+    // largest or less. Where a token sees others it may be two steps, as attention makes more of a q or k that was
+    // rounded to the other side: its scores are about 16.
     for (const auto& [width, feed_forward] : {std::pair{256, 768}, {1024, 4096}})
         for (const bool head : {true, false})
             for (const int batch : {1, 2, 3, 8, 16}) {

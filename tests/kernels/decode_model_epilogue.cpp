@@ -14,7 +14,7 @@ Warp DecodeModel::epilogue(Sm& sm, int warp) {
     const auto o_of = [&](int sequence, int head) {
         return exchange_.o + (std::int64_t{sequence} * shape.q_columns() + head * hd) / 2;
     };
-    const int each = kTaskSequences * octets_of(shape.batch);
+    const int each = warp_sequences(octets_of(shape.batch));
     const int first_sequence = splits_tiles(shape.batch) ? warp * each : 0;
     const int end_sequence = splits_tiles(shape.batch) ? std::min(first_sequence + each, shape.batch) : shape.batch;
     std::vector<std::size_t> emptied;

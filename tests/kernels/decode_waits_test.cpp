@@ -143,6 +143,7 @@ TEST_CASE("fused decode: the model of its waits finds Lamport buffers that are u
         std::string fault;
         for (unsigned seed = 1; seed <= 6 && fault.empty(); ++seed) {
             ModelOptions options = options_of(c, seed);
+            // An epilogue warp that is late with what it empties.
             options.sleepers = {{20 + 4 * static_cast<int>(seed), kConsumerWarps}};
             CHECK_NOTHROW(DecodeModel(plan, options).run(0.5));
             options.arrivals_before = before;
@@ -165,7 +166,7 @@ TEST_CASE("fused decode: the model of its waits finds Lamport buffers that nothi
     ModelOptions options = options_of(c, 1);
     CHECK_NOTHROW(DecodeModel(plan, options).run(0));
     options.arrivals_before = 2;
-    CHECK_THROWS_WITH(DecodeModel(plan, options).run(0), Contains("with no order"));
+    CHECK_THROWS_WITH(DecodeModel(plan, options).run(0), Contains("emptied with no order after its store"));
     options.arrivals_before = 1;
     options.epilogue_waits = false;
     CHECK_THROWS_WITH(DecodeModel(plan, options).run(0), Contains("emptied with no order after its store"));

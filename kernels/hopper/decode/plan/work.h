@@ -30,6 +30,8 @@ inline constexpr int kTaskSequences = 4;
 /// Whether both epilogue warps take every tile: the first for four sequences, or from nine on for eight, and the second
 /// for the others. With fewer sequences they take tiles in turn.
 CODA_HD constexpr bool splits_tiles(int batch) { return batch > kTaskSequences; }
+/// The most sequences of an epilogue warp, where both take every tile.
+CODA_HD constexpr int warp_sequences(int octets) { return octets * kOctet / kEpilogueWarps; }
 
 // A k-tile in bf16: up to eight blocks of 16 rows and 64 columns, as a copy through a tensor map lays them out.
 inline constexpr int kBlockColumns = 64, kSliceBlocks = 8, kSliceColumns = kBlockColumns * kSliceBlocks;

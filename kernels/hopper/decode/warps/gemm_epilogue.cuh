@@ -45,7 +45,7 @@ struct BestLogit {
 
 template <int kHeadDim, int kOctets>  // kHeadDim is the model's: nothing is divided by it
 class GemmEpilogue {
-    static constexpr int kLaneTasks = kTilePairs * kOctet * kOctets / 32 / kEpilogueWarps;
+    static constexpr int kLaneTasks = warp_sequences(kOctets) / kTaskSequences;
     static_assert(kTilePairs * kTaskSequences == 32);
 
   public:
@@ -54,18 +54,18 @@ class GemmEpilogue {
           op_(op),
           tokens_(tokens),
           item_(item),
-          first_(ctx.splits_tiles() ? kTaskSequences * kLaneTasks * (ctx.warp - kConsumerWarps) : 0) {}
+          first_sequence_(ctx.splits_tiles() ? warp_sequences(kOctets) * (ctx.warp - kConsumerWarps) : 0) {}
 
-    /// first: of the own tiles, counted over all ops.
-    __device__ void run(int epilogue_warp, int first) {
+    /// done: the SM's tiles of the ops before.
+    __device__ void run(int epilogue_warp, int done) {
         const OwnTiles own = ctx_.tiles_of(op_);
         const Slices slices = ctx_.slices(op_.columns);
         if (ctx_.lamport) begin_lamport();
         if (op_.kind == OpKind::head) begin_head();
         for (int i = 0; i < own.number; ++i) {
-            if (!ctx_.splits_tiles() && (first + i) % kEpilogueWarps != epilogue_warp) continue;
+            if (!ctx_.splits_tiles() && (done + i) % kEpilogueWarps != epilogue_warp) continue;
             item_.tile = own.tile(i);
-            tile(own.tile(i), first + i, slices.partials());
+            tile(own.tile(i), done + i, slices.partials());
         }
         if (op_.kind == OpKind::head) end_head(epilogue_warp);
         if (ctx_.lamport && op_.kind == OpKind::down) ctx_.arrive(epilogue_warp, item_);
@@ -90,11 +90,11 @@ class GemmEpilogue {
 #pragma unroll
         for (int t = 0; t < kLaneTasks; ++t) {
             Task& task = tasks[t];
-            task.sequence = first_ + kTaskSequences * t + lane / kTilePairs;
+            task.sequence = first_sequence_ + kTaskSequences * t + lane / kTilePairs;
             task.pair = lane % kTilePairs;
             task.active = task.sequence < batch;
             task.running = tokens_.running(task.sequence);
-            if (first_ + kTaskSequences * t < batch) fetch(task, tile);  // while the consumers still multiply
+            if (first_sequence_ + kTaskSequences * t < batch) fetch(task, tile);  // while the consumers still multiply
         }
         const int entry = ctx_.partial_entry(count);
         const bool odd_round = (count & ctx_.layout().partial_entries) != 0;
@@ -105,7 +105,7 @@ class GemmEpilogue {
             if (tasks[t].active) reduce_partials(tasks[t], entry, partials, rstd_[t]);
 #pragma unroll
         for (int t = 0; t < kLaneTasks; ++t)
-            if (first_ + kTaskSequences * t < batch) finish(tasks[t], tile);
+            if (first_sequence_ + kTaskSequences * t < batch) finish(tasks[t], tile);
         has_rstd_ = true;
         // Last, as other SMs wait for the results, and a store that releases takes its time.
         __syncwarp();
@@ -271,7 +271,7 @@ class GemmEpilogue {
     template <class Fn>
     __device__ __forceinline__ void each_head(const Fn& fn) {
 #pragma unroll
-        for (int t = 0; t < kLaneTasks; ++t) fn(heads_[t], first_ + kTaskSequences * t);
+        for (int t = 0; t < kLaneTasks; ++t) fn(heads_[t], first_sequence_ + kTaskSequences * t);
     }
 
     __device__ void begin_head() {
@@ -300,8 +300,8 @@ class GemmEpilogue {
     }
 
     /// Ends the step for this warp: whoever sees its words also sees what it has written. Every epilogue warp of
-    /// every SM does so, with logits or without. Where each has half of the sequences, the tokens of all are needed to
-    /// see what all warps have written.
+    /// every SM does so, with logits or without. Where a warp has only some of the sequences, only the tokens
+    /// of all of them show what all warps have written.
     __device__ void end_head(int epilogue_warp) {
         __syncwarp();
         ptx::fence_gpu();
@@ -333,7 +333,7 @@ class GemmEpilogue {
     const DecodeOp& op_;
     const StepTokens tokens_;
     WorkItem item_;
-    int first_;  // of the warp's sequences
+    int first_sequence_;
     LamportOutput lamport_;
     float rstd_[kLaneTasks] = {};
     bool has_rstd_ = false;
