@@ -28,6 +28,7 @@
 // left out there. Where heads of z have a norm, z and dz are those before it. "dot" below is the result.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <type_traits>
 #include <variant>
@@ -145,23 +146,25 @@ void for_each_operand(const T& op, Fn&& fn) {
 }
 
 /// Whether the op moves bytes between ranks.
-inline bool between_ranks(const Op& op) {
-    return std::visit([]<class T>(const T&) { return T::traits.has(Trait::between_ranks); }, op);
-}
+bool between_ranks(const Op& op);
+
+const char* name_of(const Op& op);
+
+// For an op of any type these are compiled once, in ops.cpp: every use of std::visit would compile a function per op.
+using OperandFunction = std::function<void(const char* name, const View& view, Access access)>;
+using RoundedFunction = std::function<void(const Rounded& codes)>;
+void visit_operands_of(const Op& op, const OperandFunction& fn);
+void visit_rounded_of(const Op& op, const RoundedFunction& fn);
 
 template <class Fn>
 void for_each_operand(const Op& op, Fn&& fn) {
-    std::visit([&](const auto& concrete) { for_each_operand(concrete, fn); }, op);
+    visit_operands_of(op, std::ref(fn));
 }
 
 /// Calls fn(Rounded) for every result that is rounded to FP8.
 template <class Fn>
 void for_each_rounded(const Op& op, Fn&& fn) {
-    std::visit([&](const auto& concrete) { for_each_rounded(concrete, fn); }, op);
-}
-
-inline const char* name_of(const Op& op) {
-    return std::visit([](const auto& concrete) { return std::decay_t<decltype(concrete)>::name; }, op);
+    visit_rounded_of(op, std::ref(fn));
 }
 
 }  // namespace coda

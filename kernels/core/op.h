@@ -82,10 +82,17 @@ constexpr Field<T, Member> field(const RoundedNames& names, Member T::*member) {
     return {names, member};
 }
 
-/// Calls fn(Field) for every field of a tuple of them.
+/// A list of fields: called with fn, it calls fn(Field) for every one of them. A closure, because std::tuple of as many
+/// types takes several times as long to compile.
+template <class... Entries>
+constexpr auto fields(const Entries&... entries) {
+    return [=](const auto& fn) { (fn(entries), ...); };
+}
+
+/// Calls fn(Field) for every field of a list of them.
 template <class Fields, class Fn>
 void for_each_field(const Fields& fields, const Fn& fn) {
-    std::apply([&](const auto&... entries) { (fn(entries), ...); }, fields);
+    fields(fn);
 }
 
 /// Calls fn(name, operand) for every operand of an op, present or not, by reference and with its type.

@@ -8,8 +8,8 @@
 
 #include "kernels/core/dtype.h"
 #include "kernels/core/operand.h"
-#include "kernels/hopper/run.h"
 #include "kernels/hopper/sm90/descriptor.h"
+#include "kernels/hopper/sm90/launch.h"
 
 namespace coda::oracle {
 

@@ -8,9 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "kernels/core/memory.h"
 #include "kernels/oracle/bands.h"
+#include "kernels/oracle/capture.h"
 #include "kernels/oracle/cublaslt.h"
-#include "kernels/oracle/oracle.h"
+#include "kernels/oracle/report.h"
 
 namespace coda::oracle {
 

@@ -13,24 +13,16 @@
 // Both calls synchronise the stream. Never part of a training step: a diagnostic (--oracle) and a test.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <string>
 
 #include "kernels/core/memory.h"
-#include "kernels/hopper/run.h"
+#include "kernels/hopper/sm90/launch.h"
 #include "kernels/ops.h"
+#include "kernels/oracle/capture.h"
 #include "kernels/oracle/report.h"
 
 namespace coda::oracle {
-
-/// Copies of the operands that an op both reads and overwrites: InOut operands, and In operands that share bytes with
-/// an Out (in place). By field name; rows without gaps. In device memory, freed with the capture.
-struct Capture {
-    std::map<std::string, std::shared_ptr<std::byte>> copies;
-};
 
 class Oracle {
   public:

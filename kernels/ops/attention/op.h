@@ -32,8 +32,8 @@ struct Attention {
     static constexpr Traits traits{Trait::work, Trait::flops, Trait::tolerance};
     static constexpr const char* name = "Attention";
     static constexpr auto operands =
-        std::tuple{field("qkv", &Attention::qkv), field("doc_start", &Attention::doc_start), field("o", &Attention::o),
-                   field("lse", &Attention::lse), field("next_tile", &Attention::next_tile)};
+        fields(field("qkv", &Attention::qkv), field("doc_start", &Attention::doc_start), field("o", &Attention::o),
+               field("lse", &Attention::lse), field("next_tile", &Attention::next_tile));
 
     static constexpr Work work = Work::attention;
     double flops() const {
@@ -94,24 +94,16 @@ struct AttentionBackward {
 
     static constexpr Traits traits{Trait::work, Trait::flops, Trait::scratch_bytes, Trait::tolerance, Trait::part_of};
     static constexpr const char* name = "AttentionBackward";
-    static constexpr auto operands = std::tuple{field("qkv", &AttentionBackward::qkv),
-                                                field("o", &AttentionBackward::o),
-                                                field("dout", &AttentionBackward::dout),
-                                                field("lse", &AttentionBackward::lse),
-                                                field("delta", &AttentionBackward::delta),
-                                                field("positions", &AttentionBackward::positions),
-                                                field("rope", &AttentionBackward::rope),
-                                                field("rstd", &AttentionBackward::rstd),
-                                                field("doc_start", &AttentionBackward::doc_start),
-                                                field("gain", &AttentionBackward::gain),
-                                                field("pre", &AttentionBackward::pre),
-                                                field("rho", &AttentionBackward::rho),
-                                                field("bias", &AttentionBackward::bias),
-                                                field("dqkv", &AttentionBackward::dqkv),
-                                                field("dot", &AttentionBackward::dot),
-                                                field("dgain", &AttentionBackward::dgain),
-                                                field("dbias", &AttentionBackward::dbias),
-                                                field("scratch", &AttentionBackward::scratch)};
+    static constexpr auto operands =
+        fields(field("qkv", &AttentionBackward::qkv), field("o", &AttentionBackward::o),
+               field("dout", &AttentionBackward::dout), field("lse", &AttentionBackward::lse),
+               field("delta", &AttentionBackward::delta), field("positions", &AttentionBackward::positions),
+               field("rope", &AttentionBackward::rope), field("rstd", &AttentionBackward::rstd),
+               field("doc_start", &AttentionBackward::doc_start), field("gain", &AttentionBackward::gain),
+               field("pre", &AttentionBackward::pre), field("rho", &AttentionBackward::rho),
+               field("bias", &AttentionBackward::bias), field("dqkv", &AttentionBackward::dqkv),
+               field("dot", &AttentionBackward::dot), field("dgain", &AttentionBackward::dgain),
+               field("dbias", &AttentionBackward::dbias), field("scratch", &AttentionBackward::scratch));
 
     static constexpr Work work = Work::attention;
     /// Five GEMMs where the forward pass has two, as Q Kᵀ is recomputed.

@@ -19,8 +19,7 @@ struct CentreColumns {
 
     static constexpr Traits traits{Trait::flops, Trait::in_place};
     static constexpr const char* name = "CentreColumns";
-    static constexpr auto operands =
-        std::tuple{field("matrix", &CentreColumns::matrix), field("out", &CentreColumns::out)};
+    static constexpr auto operands = fields(field("matrix", &CentreColumns::matrix), field("out", &CentreColumns::out));
     auto in_place() const { return std::array{std::pair<View, View>{matrix, out}}; }
 
     double flops() const { return 2.0 * static_cast<double>(matrix.count()); }

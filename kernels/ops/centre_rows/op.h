@@ -11,7 +11,7 @@ struct CentreRows {
 
     static constexpr Traits traits{Trait::flops};
     static constexpr const char* name = "CentreRows";
-    static constexpr auto operands = std::tuple{field("dx", &CentreRows::dx)};
+    static constexpr auto operands = fields(field("dx", &CentreRows::dx));
 
     double flops() const { return 2 * static_cast<double>(dx.count()); }
 };

@@ -38,16 +38,12 @@ struct ChooseToken {
 
     static constexpr Traits traits{Trait::flops, Trait::bytes_of, Trait::tolerance};
     static constexpr const char* name = "ChooseToken";
-    static constexpr auto operands = std::tuple{field("options", &ChooseToken::options),
-                                                field("logits", &ChooseToken::logits),
-                                                field("end_tokens", &ChooseToken::end_tokens),
-                                                field("limits", &ChooseToken::limits),
-                                                field("seen", &ChooseToken::seen),
-                                                field("lengths", &ChooseToken::lengths),
-                                                field("positions", &ChooseToken::positions),
-                                                field("state", &ChooseToken::state),
-                                                field("token", &ChooseToken::token),
-                                                field("status", &ChooseToken::status)};
+    static constexpr auto operands =
+        fields(field("options", &ChooseToken::options), field("logits", &ChooseToken::logits),
+               field("end_tokens", &ChooseToken::end_tokens), field("limits", &ChooseToken::limits),
+               field("seen", &ChooseToken::seen), field("lengths", &ChooseToken::lengths),
+               field("positions", &ChooseToken::positions), field("state", &ChooseToken::state),
+               field("token", &ChooseToken::token), field("status", &ChooseToken::status));
 
     static constexpr std::int64_t kOptionWords = 8;
 

@@ -18,8 +18,8 @@ struct TargetLogit {
     static constexpr Traits traits{Trait::flops, Trait::bytes_of};
     static constexpr const char* name = "TargetLogit";
     static constexpr auto operands =
-        std::tuple{field("a", &TargetLogit::a), field("table", &TargetLogit::table), field("rstd", &TargetLogit::rstd),
-                   field("targets", &TargetLogit::targets), field("target_logit", &TargetLogit::target_logit)};
+        fields(field("a", &TargetLogit::a), field("table", &TargetLogit::table), field("rstd", &TargetLogit::rstd),
+               field("targets", &TargetLogit::targets), field("target_logit", &TargetLogit::target_logit));
 
     double flops() const { return 2 * static_cast<double>(a.count()); }
     std::int64_t bytes_of(const View& operand) const {
@@ -49,12 +49,10 @@ struct LinearCrossEntropy {
 
     static constexpr Traits traits{Trait::result, Trait::tolerance, Trait::scalars_of_a, Trait::w};
     static constexpr const char* name = "LinearCrossEntropy";
-    static constexpr auto operands = std::tuple{field("a", &LinearCrossEntropy::a),
-                                                field("w", &LinearCrossEntropy::w),
-                                                field("rstd", &LinearCrossEntropy::rstd),
-                                                field("target_logit", &LinearCrossEntropy::target_logit),
-                                                field("exponentials", &LinearCrossEntropy::exponentials),
-                                                field("sums", &LinearCrossEntropy::sums)};
+    static constexpr auto operands =
+        fields(field("a", &LinearCrossEntropy::a), field("w", &LinearCrossEntropy::w),
+               field("rstd", &LinearCrossEntropy::rstd), field("target_logit", &LinearCrossEntropy::target_logit),
+               field("exponentials", &LinearCrossEntropy::exponentials), field("sums", &LinearCrossEntropy::sums));
 
     static constexpr std::int64_t kTileColumns = 128;  // columns per pair of sums
     View result() const { return exponentials; }
@@ -98,11 +96,11 @@ struct FinishCrossEntropy {
 
     static constexpr Traits traits{Trait::flops, Trait::bytes_of, Trait::tolerance, Trait::part_of};
     static constexpr const char* name = "FinishCrossEntropy";
-    static constexpr auto operands = std::tuple{
-        field("sums", &FinishCrossEntropy::sums),       field("target_logit", &FinishCrossEntropy::target_logit),
-        field("targets", &FinishCrossEntropy::targets), field("exponentials", &FinishCrossEntropy::exponentials),
-        field("scale", &FinishCrossEntropy::scale),     field("dot", &FinishCrossEntropy::dot),
-        field("loss", &FinishCrossEntropy::loss),       field("flags", &FinishCrossEntropy::flags)};
+    static constexpr auto operands =
+        fields(field("sums", &FinishCrossEntropy::sums), field("target_logit", &FinishCrossEntropy::target_logit),
+               field("targets", &FinishCrossEntropy::targets), field("exponentials", &FinishCrossEntropy::exponentials),
+               field("scale", &FinishCrossEntropy::scale), field("dot", &FinishCrossEntropy::dot),
+               field("loss", &FinishCrossEntropy::loss), field("flags", &FinishCrossEntropy::flags));
 
     double flops() const { return static_cast<double>(sums.count()); }
     /// The exponentials count with one element per row, the target's.
@@ -146,11 +144,11 @@ struct ExactCrossEntropy {
     static constexpr Traits traits{Trait::flops, Trait::bytes_of, Trait::scratch_bytes, Trait::tolerance};
     static constexpr const char* name = "ExactCrossEntropy";
     static constexpr auto operands =
-        std::tuple{field("a", &ExactCrossEntropy::a),         field("table", &ExactCrossEntropy::table),
-                   field("rstd", &ExactCrossEntropy::rstd),   field("targets", &ExactCrossEntropy::targets),
-                   field("flags", &ExactCrossEntropy::flags), field("exponentials", &ExactCrossEntropy::exponentials),
-                   field("scale", &ExactCrossEntropy::scale), field("dot", &ExactCrossEntropy::dot),
-                   field("loss", &ExactCrossEntropy::loss),   field("scratch", &ExactCrossEntropy::scratch)};
+        fields(field("a", &ExactCrossEntropy::a), field("table", &ExactCrossEntropy::table),
+               field("rstd", &ExactCrossEntropy::rstd), field("targets", &ExactCrossEntropy::targets),
+               field("flags", &ExactCrossEntropy::flags), field("exponentials", &ExactCrossEntropy::exponentials),
+               field("scale", &ExactCrossEntropy::scale), field("dot", &ExactCrossEntropy::dot),
+               field("loss", &ExactCrossEntropy::loss), field("scratch", &ExactCrossEntropy::scratch));
 
     double flops() const { return 0; }
     std::int64_t bytes_of(const View& operand) const {
@@ -176,8 +174,8 @@ struct ReduceLoss {
 
     static constexpr Traits traits{Trait::flops};
     static constexpr const char* name = "ReduceLoss";
-    static constexpr auto operands = std::tuple{field("loss", &ReduceLoss::loss), field("alpha", &ReduceLoss::alpha),
-                                                field("total", &ReduceLoss::total)};
+    static constexpr auto operands = fields(field("loss", &ReduceLoss::loss), field("alpha", &ReduceLoss::alpha),
+                                            field("total", &ReduceLoss::total));
 
     double flops() const { return static_cast<double>(loss.count()); }
 };

@@ -20,12 +20,9 @@ struct Embed {
 
     static constexpr Traits traits{Trait::flops, Trait::bytes_of, Trait::tolerance};
     static constexpr const char* name = "Embed";
-    static constexpr auto operands = std::tuple{field("tokens", &Embed::tokens),
-                                                field("table", &Embed::table),
-                                                field("positions", &Embed::positions),
-                                                field("position_table", &Embed::position_table),
-                                                field("x", &Embed::x),
-                                                field("rstd", &Embed::rstd)};
+    static constexpr auto operands =
+        fields(field("tokens", &Embed::tokens), field("table", &Embed::table), field("positions", &Embed::positions),
+               field("position_table", &Embed::position_table), field("x", &Embed::x), field("rstd", &Embed::rstd));
 
     double flops() const { return 2 * static_cast<double>(x.count()); }
     std::int64_t bytes_of(const View& operand) const {
@@ -49,8 +46,8 @@ struct EmbedBackward {
     static constexpr Traits traits{Trait::flops, Trait::bytes_of, Trait::scratch_bytes};
     static constexpr const char* name = "EmbedBackward";
     static constexpr auto operands =
-        std::tuple{field("tokens", &EmbedBackward::tokens), field("dx", &EmbedBackward::dx),
-                   field("grad", &EmbedBackward::grad), field("scratch", &EmbedBackward::scratch)};
+        fields(field("tokens", &EmbedBackward::tokens), field("dx", &EmbedBackward::dx),
+               field("grad", &EmbedBackward::grad), field("scratch", &EmbedBackward::scratch));
 
     /// Rows that a Hopper GPU sorts by token at a time; more come one such part after the other.
     static constexpr std::int64_t kSortedRows = 1 << 20;

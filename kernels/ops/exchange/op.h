@@ -30,8 +30,8 @@ struct StartExchange {
     static constexpr Traits traits{Trait::between_ranks, Trait::flops, Trait::tolerance};
     static constexpr const char* name = "StartExchange";
     static constexpr auto operands =
-        std::tuple{field("source", &StartExchange::source), field("target", &StartExchange::target),
-                   field("before", &StartExchange::before), field("after", &StartExchange::after)};
+        fields(field("source", &StartExchange::source), field("target", &StartExchange::target),
+               field("before", &StartExchange::before), field("after", &StartExchange::after));
 
     double flops() const { return 0; }
     static constexpr std::optional<Tolerance> tolerance(std::string_view, DType) { return kExact; }
@@ -50,7 +50,7 @@ struct FinishExchange {
     static constexpr Traits traits{Trait::between_ranks, Trait::flops, Trait::tolerance};
     static constexpr const char* name = "FinishExchange";
     static constexpr auto operands =
-        std::tuple{field("source", &FinishExchange::source), field("target", &FinishExchange::target)};
+        fields(field("source", &FinishExchange::source), field("target", &FinishExchange::target));
 
     double flops() const { return 0; }
     static constexpr std::optional<Tolerance> tolerance(std::string_view, DType) { return kExact; }

@@ -14,7 +14,7 @@ struct FinishRstd {
 
     static constexpr Traits traits{Trait::flops};
     static constexpr const char* name = "FinishRstd";
-    static constexpr auto operands = std::tuple{field("square", &FinishRstd::square), field("rstd", &FinishRstd::rstd)};
+    static constexpr auto operands = fields(field("square", &FinishRstd::square), field("rstd", &FinishRstd::rstd));
 
     double flops() const { return static_cast<double>(square.count()); }
 };
@@ -27,7 +27,7 @@ struct FinishRowSum {
     static constexpr Traits traits{Trait::flops};
     static constexpr const char* name = "FinishRowSum";
     static constexpr auto operands =
-        std::tuple{field("partials", &FinishRowSum::partials), field("sum", &FinishRowSum::sum)};
+        fields(field("partials", &FinishRowSum::partials), field("sum", &FinishRowSum::sum));
 
     double flops() const { return static_cast<double>(partials.count()); }
 };
@@ -42,8 +42,8 @@ struct FinishColumnSum {
     static constexpr Traits traits{Trait::flops};
     static constexpr const char* name = "FinishColumnSum";
     static constexpr auto operands =
-        std::tuple{field("partials", &FinishColumnSum::partials), field("gamma", &FinishColumnSum::gamma),
-                   field("grad", &FinishColumnSum::grad)};
+        fields(field("partials", &FinishColumnSum::partials), field("gamma", &FinishColumnSum::gamma),
+               field("grad", &FinishColumnSum::grad));
 
     double flops() const { return static_cast<double>(partials.count()); }
 };

@@ -22,8 +22,8 @@ struct StoreKeyValue {
     static constexpr Traits traits{Trait::flops, Trait::bytes_of, Trait::tolerance};
     static constexpr const char* name = "StoreKeyValue";
     static constexpr auto operands =
-        std::tuple{field("qkv", &StoreKeyValue::qkv), field("place", &StoreKeyValue::place),
-                   field("keys", &StoreKeyValue::keys), field("values", &StoreKeyValue::values)};
+        fields(field("qkv", &StoreKeyValue::qkv), field("place", &StoreKeyValue::place),
+               field("keys", &StoreKeyValue::keys), field("values", &StoreKeyValue::values));
 
     double flops() const { return 0; }
     /// The keys and values of qkv count, which are written once; an InOut operand counts twice.
@@ -58,9 +58,9 @@ struct DecodeAttention {
                                    Trait::position_bytes, Trait::scratch_bytes, Trait::tolerance};
     static constexpr const char* name = "DecodeAttention";
     static constexpr auto operands =
-        std::tuple{field("qkv", &DecodeAttention::qkv),   field("lengths", &DecodeAttention::lengths),
-                   field("keys", &DecodeAttention::keys), field("values", &DecodeAttention::values),
-                   field("o", &DecodeAttention::o),       field("scratch", &DecodeAttention::scratch)};
+        fields(field("qkv", &DecodeAttention::qkv), field("lengths", &DecodeAttention::lengths),
+               field("keys", &DecodeAttention::keys), field("values", &DecodeAttention::values),
+               field("o", &DecodeAttention::o), field("scratch", &DecodeAttention::scratch));
 
     /// Positions that one block of a Hopper GPU takes.
     static constexpr std::int64_t kSplit = 256;

@@ -18,8 +18,8 @@ struct LayerNorm {
     static constexpr Traits traits{Trait::flops};
     static constexpr const char* name = "LayerNorm";
     static constexpr auto operands =
-        std::tuple{field("x", &LayerNorm::x), field("rstd", &LayerNorm::rstd), field("gamma", &LayerNorm::gamma),
-                   field("beta", &LayerNorm::beta), field("n", &LayerNorm::n)};
+        fields(field("x", &LayerNorm::x), field("rstd", &LayerNorm::rstd), field("gamma", &LayerNorm::gamma),
+               field("beta", &LayerNorm::beta), field("n", &LayerNorm::n));
 
     double flops() const { return 3.0 * static_cast<double>(x.count()); }
 };
@@ -47,10 +47,10 @@ struct LayerNormBackward {
     static constexpr Traits traits{Trait::flops};
     static constexpr const char* name = "LayerNormBackward";
     static constexpr auto operands =
-        std::tuple{field("dn", &LayerNormBackward::dn),       field("x", &LayerNormBackward::x),
-                   field("rstd", &LayerNormBackward::rstd),   field("gamma", &LayerNormBackward::gamma),
-                   field("dx", &LayerNormBackward::dx),       field("dgamma", &LayerNormBackward::dgamma),
-                   field("dbeta", &LayerNormBackward::dbeta), field("dx_sum", &LayerNormBackward::dx_sum)};
+        fields(field("dn", &LayerNormBackward::dn), field("x", &LayerNormBackward::x),
+               field("rstd", &LayerNormBackward::rstd), field("gamma", &LayerNormBackward::gamma),
+               field("dx", &LayerNormBackward::dx), field("dgamma", &LayerNormBackward::dgamma),
+               field("dbeta", &LayerNormBackward::dbeta), field("dx_sum", &LayerNormBackward::dx_sum));
 
     double flops() const { return 12.0 * static_cast<double>(x.count()); }
 };

@@ -15,8 +15,8 @@ struct Linear {
 
     static constexpr Traits traits{Trait::layout, Trait::result, Trait::scalars_of_a, Trait::w};
     static constexpr const char* name = "Linear";
-    static constexpr auto operands = std::tuple{field("a", &Linear::a), field("w", &Linear::w),
-                                                field("rstd", &Linear::rstd), field("out", &Linear::out)};
+    static constexpr auto operands = fields(field("a", &Linear::a), field("w", &Linear::w),
+                                            field("rstd", &Linear::rstd), field("out", &Linear::out));
 
     View result() const { return out; }
     TensorScalars scalars_of_a() const { return {.times = rstd}; }

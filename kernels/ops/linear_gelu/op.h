@@ -24,8 +24,8 @@ struct LinearGelu {
     static constexpr Traits traits{Trait::result, Trait::tolerance, Trait::scalars_of_a, Trait::w};
     static constexpr const char* name = "LinearGelu";
     static constexpr auto operands =
-        std::tuple{field("a", &LinearGelu::a),       field("w", &LinearGelu::w), field("rstd", &LinearGelu::rstd),
-                   field("bias", &LinearGelu::bias), field("z", &LinearGelu::z), field("y", &LinearGelu::y)};
+        fields(field("a", &LinearGelu::a), field("w", &LinearGelu::w), field("rstd", &LinearGelu::rstd),
+               field("bias", &LinearGelu::bias), field("z", &LinearGelu::z), field("y", &LinearGelu::y));
 
     View result() const { return z; }
     TensorScalars scalars_of_a() const { return {.times = rstd}; }
@@ -57,12 +57,11 @@ struct LinearGeluBackward {
 
     static constexpr Traits traits{Trait::layout, Trait::result, Trait::in_place, Trait::w};
     static constexpr const char* name = "LinearGeluBackward";
-    static constexpr auto operands =
-        std::tuple{field("a", &LinearGeluBackward::a),        field("w", &LinearGeluBackward::w),
-                   field("z", &LinearGeluBackward::z),        field("rstd", &LinearGeluBackward::rstd),
-                   field("bias", &LinearGeluBackward::bias),  field("dz", &LinearGeluBackward::dz),
-                   field("y", &LinearGeluBackward::y),        field("dot", &LinearGeluBackward::dot),
-                   field("dbias", &LinearGeluBackward::dbias)};
+    static constexpr auto operands = fields(
+        field("a", &LinearGeluBackward::a), field("w", &LinearGeluBackward::w), field("z", &LinearGeluBackward::z),
+        field("rstd", &LinearGeluBackward::rstd), field("bias", &LinearGeluBackward::bias),
+        field("dz", &LinearGeluBackward::dz), field("y", &LinearGeluBackward::y),
+        field("dot", &LinearGeluBackward::dot), field("dbias", &LinearGeluBackward::dbias));
     auto in_place() const { return std::array{std::pair<View, View>{z, dz}}; }
 
     static constexpr WeightLayout layout = WeightLayout::in_out;

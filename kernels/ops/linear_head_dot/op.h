@@ -20,8 +20,8 @@ struct LinearHeadDot {
     static constexpr Traits traits{Trait::layout, Trait::result, Trait::tolerance, Trait::takes_f8, Trait::w};
     static constexpr const char* name = "LinearHeadDot";
     static constexpr auto operands =
-        std::tuple{field("a", &LinearHeadDot::a), field("w", &LinearHeadDot::w), field("o", &LinearHeadDot::o),
-                   field("out", &LinearHeadDot::out), field("delta", &LinearHeadDot::delta)};
+        fields(field("a", &LinearHeadDot::a), field("w", &LinearHeadDot::w), field("o", &LinearHeadDot::o),
+               field("out", &LinearHeadDot::out), field("delta", &LinearHeadDot::delta));
     static constexpr bool takes_f8 = true;
 
     static constexpr WeightLayout layout = WeightLayout::in_out;

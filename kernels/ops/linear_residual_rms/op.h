@@ -22,11 +22,11 @@ struct LinearResidualRms {
     static constexpr Traits traits{Trait::result, Trait::tolerance, Trait::takes_f8, Trait::storage_only, Trait::w};
     static constexpr const char* name = "LinearResidualRms";
     static constexpr auto operands =
-        std::tuple{field("a", &LinearResidualRms::a),       field("w", &LinearResidualRms::w),
-                   field("bias", &LinearResidualRms::bias), field("residual", &LinearResidualRms::residual),
-                   field("x", &LinearResidualRms::x),       field("square", &LinearResidualRms::square)};
+        fields(field("a", &LinearResidualRms::a), field("w", &LinearResidualRms::w),
+               field("bias", &LinearResidualRms::bias), field("residual", &LinearResidualRms::residual),
+               field("x", &LinearResidualRms::x), field("square", &LinearResidualRms::square));
     static constexpr bool takes_f8 = true;
-    static constexpr auto storage_only = std::tuple{field("bias", &LinearResidualRms::bias)};
+    static constexpr auto storage_only = fields(field("bias", &LinearResidualRms::bias));
 
     /// Columns per partial of square: 192 where that divides N and 128 does not, as in models of width 576 and 960.
     /// With a bias the kernel of 192 columns has no registers left.

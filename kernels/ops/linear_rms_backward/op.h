@@ -44,22 +44,17 @@ struct LinearRmsBackward {
                                    Trait::storage_only, Trait::scalars_of_a, Trait::w};
     static constexpr const char* name = "LinearRmsBackward";
     static constexpr RoundedNames dx_names{"dx_scale", "dx_f8", "dx_f8_t", "dx_amax"};
-    static constexpr auto operands = std::tuple{field("a", &LinearRmsBackward::a),
-                                                field("w", &LinearRmsBackward::w),
-                                                field("x", &LinearRmsBackward::x),
-                                                field("rstd", &LinearRmsBackward::rstd),
-                                                field("dot", &LinearRmsBackward::dot),
-                                                field("alpha", &LinearRmsBackward::alpha),
-                                                field("scale", &LinearRmsBackward::scale),
-                                                field("dx", &LinearRmsBackward::dx),
-                                                field(dx_names, &LinearRmsBackward::dx_codes),
-                                                field("n", &LinearRmsBackward::n),
-                                                field("dgamma", &LinearRmsBackward::dgamma),
-                                                field("dx_sum", &LinearRmsBackward::dx_sum)};
+    static constexpr auto operands =
+        fields(field("a", &LinearRmsBackward::a), field("w", &LinearRmsBackward::w), field("x", &LinearRmsBackward::x),
+               field("rstd", &LinearRmsBackward::rstd), field("dot", &LinearRmsBackward::dot),
+               field("alpha", &LinearRmsBackward::alpha), field("scale", &LinearRmsBackward::scale),
+               field("dx", &LinearRmsBackward::dx), field(dx_names, &LinearRmsBackward::dx_codes),
+               field("n", &LinearRmsBackward::n), field("dgamma", &LinearRmsBackward::dgamma),
+               field("dx_sum", &LinearRmsBackward::dx_sum));
     static constexpr bool takes_f8 = true;
     static constexpr auto storage_only =
-        std::tuple{field("alpha", &LinearRmsBackward::alpha), field("scale", &LinearRmsBackward::scale),
-                   field("n", &LinearRmsBackward::n), field("dx_sum", &LinearRmsBackward::dx_sum)};
+        fields(field("alpha", &LinearRmsBackward::alpha), field("scale", &LinearRmsBackward::scale),
+               field("n", &LinearRmsBackward::n), field("dx_sum", &LinearRmsBackward::dx_sum));
 
     static constexpr WeightLayout layout = WeightLayout::in_out;
     static constexpr std::int64_t kTileRows = 64;  // rows per partial

@@ -35,13 +35,13 @@ struct LinearRope {
     static constexpr Traits traits{Trait::bytes_of,     Trait::result,       Trait::tolerance, Trait::takes_f8,
                                    Trait::storage_only, Trait::scalars_of_a, Trait::w};
     static constexpr const char* name = "LinearRope";
-    static constexpr auto operands = std::tuple{
-        field("a", &LinearRope::a),       field("w", &LinearRope::w),       field("rstd", &LinearRope::rstd),
-        field("bias", &LinearRope::bias), field("gain", &LinearRope::gain), field("positions", &LinearRope::positions),
-        field("rope", &LinearRope::rope), field("out", &LinearRope::out),   field("pre", &LinearRope::pre),
-        field("rho", &LinearRope::rho)};
+    static constexpr auto operands =
+        fields(field("a", &LinearRope::a), field("w", &LinearRope::w), field("rstd", &LinearRope::rstd),
+               field("bias", &LinearRope::bias), field("gain", &LinearRope::gain),
+               field("positions", &LinearRope::positions), field("rope", &LinearRope::rope),
+               field("out", &LinearRope::out), field("pre", &LinearRope::pre), field("rho", &LinearRope::rho));
     static constexpr bool takes_f8 = true;
-    static constexpr auto storage_only = std::tuple{field("rstd", &LinearRope::rstd)};
+    static constexpr auto storage_only = fields(field("rstd", &LinearRope::rstd));
 
     View result() const { return out; }
     TensorScalars scalars_of_a() const { return {.times = rstd}; }

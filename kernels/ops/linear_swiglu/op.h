@@ -29,10 +29,10 @@ struct LinearSwiglu {
     static constexpr const char* name = "LinearSwiglu";
     static constexpr RoundedNames z_names{"z_scale", "z", "z_t", "z_amax"}, y_names{"y_scale", "y", "y_t", "y_amax"};
     static constexpr auto operands =
-        std::tuple{field("a", &LinearSwiglu::a), field("w", &LinearSwiglu::w), field("rstd", &LinearSwiglu::rstd),
-                   field(z_names, &LinearSwiglu::z), field(y_names, &LinearSwiglu::y)};
+        fields(field("a", &LinearSwiglu::a), field("w", &LinearSwiglu::w), field("rstd", &LinearSwiglu::rstd),
+               field(z_names, &LinearSwiglu::z), field(y_names, &LinearSwiglu::y));
     static constexpr bool takes_f8 = true;
-    static constexpr auto storage_only = std::tuple{field("rstd", &LinearSwiglu::rstd)};
+    static constexpr auto storage_only = fields(field("rstd", &LinearSwiglu::rstd));
 
     View result() const { return z; }
     TensorScalars scalars_of_a() const { return {.times = rstd}; }
@@ -74,18 +74,15 @@ struct LinearSwigluBackward {
                                    Trait::takes_f8, Trait::storage_only, Trait::codes_only, Trait::w};
     static constexpr const char* name = "LinearSwigluBackward";
     static constexpr RoundedNames dz_names{"dz_scale", "dz", "dz_t", "dz_amax"};
-    static constexpr auto operands = std::tuple{field("a", &LinearSwigluBackward::a),
-                                                field("w", &LinearSwigluBackward::w),
-                                                field("z_scale", &LinearSwigluBackward::z_scale),
-                                                field("z", &LinearSwigluBackward::z, "z_t"),
-                                                field("rstd", &LinearSwigluBackward::rstd),
-                                                field(dz_names, &LinearSwigluBackward::dz),
-                                                field("y", &LinearSwigluBackward::y),
-                                                field("dot", &LinearSwigluBackward::dot)};
+    static constexpr auto operands =
+        fields(field("a", &LinearSwigluBackward::a), field("w", &LinearSwigluBackward::w),
+               field("z_scale", &LinearSwigluBackward::z_scale), field("z", &LinearSwigluBackward::z, "z_t"),
+               field("rstd", &LinearSwigluBackward::rstd), field(dz_names, &LinearSwigluBackward::dz),
+               field("y", &LinearSwigluBackward::y), field("dot", &LinearSwigluBackward::dot));
     static constexpr bool takes_f8 = true;
     static constexpr auto storage_only =
-        std::tuple{field("rstd", &LinearSwigluBackward::rstd), field("y", &LinearSwigluBackward::y)};
-    static constexpr auto codes_only = std::tuple{field("z_scale", &LinearSwigluBackward::z_scale)};
+        fields(field("rstd", &LinearSwigluBackward::rstd), field("y", &LinearSwigluBackward::y));
+    static constexpr auto codes_only = fields(field("z_scale", &LinearSwigluBackward::z_scale));
     auto in_place() const {
         return std::array{std::pair<View, View>{z, dz}, std::pair<View, View>{z, dz.codes.columns}};
     }

@@ -18,8 +18,8 @@ struct FoldBeta {
     static constexpr Traits traits{Trait::flops};
     static constexpr const char* name = "FoldBeta";
     static constexpr auto operands =
-        std::tuple{field("working", &FoldBeta::working), field("gamma", &FoldBeta::gamma),
-                   field("beta", &FoldBeta::beta), field("bias", &FoldBeta::bias), field("v", &FoldBeta::v)};
+        fields(field("working", &FoldBeta::working), field("gamma", &FoldBeta::gamma), field("beta", &FoldBeta::beta),
+               field("bias", &FoldBeta::bias), field("v", &FoldBeta::v));
 
     double flops() const { return 2.0 * static_cast<double>(working.count()); }
 };
@@ -41,9 +41,9 @@ struct BetaBackward {
 
     static constexpr Traits traits{Trait::flops};
     static constexpr const char* name = "BetaBackward";
-    static constexpr auto operands = std::tuple{
-        field("db", &BetaBackward::db), field("working", &BetaBackward::working), field("beta", &BetaBackward::beta),
-        field("grad", &BetaBackward::grad), field("dbeta", &BetaBackward::dbeta)};
+    static constexpr auto operands = fields(field("db", &BetaBackward::db), field("working", &BetaBackward::working),
+                                            field("beta", &BetaBackward::beta), field("grad", &BetaBackward::grad),
+                                            field("dbeta", &BetaBackward::dbeta));
 
     double flops() const { return 4.0 * static_cast<double>(working.count()); }
 };

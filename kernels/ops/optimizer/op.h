@@ -26,7 +26,7 @@ struct SumSquares {
 
     static constexpr Traits traits{Trait::flops, Trait::tolerance};
     static constexpr const char* name = "SumSquares";
-    static constexpr auto operands = std::tuple{field("grad", &SumSquares::grad), field("sums", &SumSquares::sums)};
+    static constexpr auto operands = fields(field("grad", &SumSquares::grad), field("sums", &SumSquares::sums));
 
     static constexpr std::int64_t kBlock = 1 << 16;
     static constexpr std::int64_t sums_of(std::int64_t elements) { return ceil_div(elements, kBlock); }
@@ -54,9 +54,9 @@ struct GradNorm {
 
     static constexpr Traits traits{Trait::flops};
     static constexpr const char* name = "GradNorm";
-    static constexpr auto operands = std::tuple{
-        field("sums", &GradNorm::sums), field("loss", &GradNorm::loss), field("drop_above", &GradNorm::drop_above),
-        field("norm", &GradNorm::norm), field("clip", &GradNorm::clip), field("skip", &GradNorm::skip)};
+    static constexpr auto operands = fields(field("sums", &GradNorm::sums), field("loss", &GradNorm::loss),
+                                            field("drop_above", &GradNorm::drop_above), field("norm", &GradNorm::norm),
+                                            field("clip", &GradNorm::clip), field("skip", &GradNorm::skip));
 
     double flops() const { return static_cast<double>(sums.count()); }
 };
@@ -90,18 +90,11 @@ struct AdamW {
 
     static constexpr Traits traits{Trait::flops, Trait::tolerance};
     static constexpr const char* name = "AdamW";
-    static constexpr auto operands = std::tuple{field("grad", &AdamW::grad),
-                                                field("master", &AdamW::master),
-                                                field("m", &AdamW::m),
-                                                field("v", &AdamW::v),
-                                                field("working", &AdamW::working),
-                                                field("norms", &AdamW::norms),
-                                                field("lr", &AdamW::lr),
-                                                field("correction1", &AdamW::correction1),
-                                                field("correction2", &AdamW::correction2),
-                                                field("clip", &AdamW::clip),
-                                                field("step", &AdamW::step),
-                                                field("skip", &AdamW::skip)};
+    static constexpr auto operands = fields(
+        field("grad", &AdamW::grad), field("master", &AdamW::master), field("m", &AdamW::m), field("v", &AdamW::v),
+        field("working", &AdamW::working), field("norms", &AdamW::norms), field("lr", &AdamW::lr),
+        field("correction1", &AdamW::correction1), field("correction2", &AdamW::correction2),
+        field("clip", &AdamW::clip), field("step", &AdamW::step), field("skip", &AdamW::skip));
 
     double flops() const { return 16 * static_cast<double>(grad.count()); }
 

@@ -17,7 +17,7 @@ struct ReduceParts {
 
     static constexpr Traits traits{Trait::flops, Trait::tolerance};
     static constexpr const char* name = "ReduceParts";
-    static constexpr auto operands = std::tuple{field("parts", &ReduceParts::parts), field("out", &ReduceParts::out)};
+    static constexpr auto operands = fields(field("parts", &ReduceParts::parts), field("out", &ReduceParts::out));
 
     double flops() const { return static_cast<double>(parts.count()); }
     /// The order of the sum is given.

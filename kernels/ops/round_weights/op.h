@@ -15,8 +15,8 @@ struct RoundWeights {
     static constexpr Traits traits{Trait::flops, Trait::tolerance};
     static constexpr const char* name = "RoundWeights";
     static constexpr auto operands =
-        std::tuple{field("master", &RoundWeights::master), field("gamma", &RoundWeights::gamma),
-                   field("working", &RoundWeights::working)};
+        fields(field("master", &RoundWeights::master), field("gamma", &RoundWeights::gamma),
+               field("working", &RoundWeights::working));
 
     double flops() const { return static_cast<double>(master.count()); }
     /// One product and one rounding.

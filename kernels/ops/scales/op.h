@@ -38,9 +38,9 @@ struct UpdateScales {
     static constexpr Traits traits{Trait::flops, Trait::bytes_of, Trait::tolerance};
     static constexpr const char* name = "UpdateScales";
     static constexpr auto operands =
-        std::tuple{field("amax", &UpdateScales::amax),     field("history", &UpdateScales::history),
-                   field("step", &UpdateScales::step),     field("skip", &UpdateScales::skip),
-                   field("scales", &UpdateScales::scales), field("products", &UpdateScales::products)};
+        fields(field("amax", &UpdateScales::amax), field("history", &UpdateScales::history),
+               field("step", &UpdateScales::step), field("skip", &UpdateScales::skip),
+               field("scales", &UpdateScales::scales), field("products", &UpdateScales::products));
 
     static constexpr int kLargestExponent = 63;  // of a scale
     std::int64_t window() const { return history.rows; }
@@ -63,7 +63,7 @@ struct CountF8 {
 
     static constexpr Traits traits{Trait::flops, Trait::bytes_of, Trait::tolerance};
     static constexpr const char* name = "CountF8";
-    static constexpr auto operands = std::tuple{field("codes", &CountF8::codes), field("counts", &CountF8::counts)};
+    static constexpr auto operands = fields(field("codes", &CountF8::codes), field("counts", &CountF8::counts));
 
     std::int64_t counted_rows() const { return ceil_div(codes.rows, every); }
     double flops() const { return 2 * static_cast<double>(counted_rows() * codes.cols); }

@@ -14,8 +14,8 @@ struct UnpackInt4 {
 
     static constexpr Traits traits{Trait::flops, Trait::tolerance};
     static constexpr const char* name = "UnpackInt4";
-    static constexpr auto operands = std::tuple{field("units", &UnpackInt4::units), field("gamma", &UnpackInt4::gamma),
-                                                field("working", &UnpackInt4::working)};
+    static constexpr auto operands = fields(field("units", &UnpackInt4::units), field("gamma", &UnpackInt4::gamma),
+                                            field("working", &UnpackInt4::working));
 
     double flops() const { return static_cast<double>(working.count()); }
     /// An exact product, one more and one rounding.

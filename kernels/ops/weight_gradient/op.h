@@ -23,13 +23,13 @@ struct WeightGradient {
                                    Trait::tolerance, Trait::takes_f8, Trait::storage_only};
     static constexpr const char* name = "WeightGradient";
     static constexpr auto operands =
-        std::tuple{field("dy", &WeightGradient::dy),       field("x", &WeightGradient::x),
-                   field("gamma", &WeightGradient::gamma), field("alpha", &WeightGradient::alpha),
-                   field("grad", &WeightGradient::grad),   field("scratch", &WeightGradient::scratch)};
+        fields(field("dy", &WeightGradient::dy), field("x", &WeightGradient::x), field("gamma", &WeightGradient::gamma),
+               field("alpha", &WeightGradient::alpha), field("grad", &WeightGradient::grad),
+               field("scratch", &WeightGradient::scratch));
 
     static constexpr Work work = Work::gemm;
     static constexpr bool takes_f8 = true;
-    static constexpr auto storage_only = std::tuple{field("alpha", &WeightGradient::alpha)};
+    static constexpr auto storage_only = fields(field("alpha", &WeightGradient::alpha));
     /// Tokens.
     std::int64_t contraction() const { return is_f8(dy.dtype) ? dy.cols : dy.rows; }
     double flops() const { return 2.0 * static_cast<double>(contraction()) * static_cast<double>(grad.count()); }

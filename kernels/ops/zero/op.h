@@ -11,7 +11,7 @@ struct Zero {
 
     static constexpr Traits traits{Trait::flops, Trait::tolerance};
     static constexpr const char* name = "Zero";
-    static constexpr auto operands = std::tuple{field("out", &Zero::out)};
+    static constexpr auto operands = fields(field("out", &Zero::out));
 
     double flops() const { return 0; }
     static constexpr std::optional<Tolerance> tolerance(std::string_view, DType) { return kExact; }
