@@ -10,12 +10,11 @@
 #include <vector>
 
 #include "src/core/errors.h"
+#include "tests/source_folder.h"
 
 namespace coda::test {
 
-inline std::filesystem::path configs_folder() {
-    return std::filesystem::path(__FILE__).parent_path().parent_path().parent_path() / "configs";
-}
+inline std::filesystem::path configs_folder() { return source_folder() / "configs"; }
 
 /// Only the required keys.
 inline nlohmann::json small_document() {

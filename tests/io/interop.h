@@ -9,6 +9,7 @@
 
 #include "kernels/core/error.h"
 #include "tests/catch.h"
+#include "tests/source_folder.h"
 
 namespace coda {
 
@@ -17,7 +18,7 @@ namespace coda {
 inline bool run_interop(const std::string& arguments) {
     constexpr int kPackagesMissing = 77;
     const char* python = std::getenv("CODA_PYTHON");
-    const std::filesystem::path script = std::filesystem::path(__FILE__).parent_path() / "safetensors_interop.py";
+    const std::filesystem::path script = test::source_folder() / "tests/io/safetensors_interop.py";
     const std::string command = text(python ? python : "python3", " ", script.string(), " ", arguments);
     const int status = std::system(command.c_str());
     if (WIFEXITED(status) && WEXITSTATUS(status) == kPackagesMissing) {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "tests/io/scratch_folder.h"
+#include "tests/source_folder.h"
 
 namespace coda {
 
@@ -17,8 +18,8 @@ inline void put(const std::filesystem::path& path, std::string_view contents) {
 /// The folder of real token files: $CODA_SHARED_DATA, or shared/data next to the source tree; empty if there is none.
 inline std::filesystem::path shared_data() {
     const char* named = std::getenv("CODA_SHARED_DATA");
-    const auto source = std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
-    const std::filesystem::path folder = named != nullptr ? named : source.parent_path() / "shared" / "data";
+    const auto folder =
+        named != nullptr ? std::filesystem::path(named) : test::source_folder().parent_path() / "shared" / "data";
     return std::filesystem::is_directory(folder) ? folder : std::filesystem::path();
 }
 

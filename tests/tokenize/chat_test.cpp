@@ -7,6 +7,7 @@
 #include "src/io/files.h"
 #include "src/tokenize/chat/template.h"
 #include "tests/catch.h"
+#include "tests/source_folder.h"
 
 using namespace coda;
 using Catch::Contains;
@@ -17,8 +18,8 @@ namespace {
 /// tests/tokenize/chat_fixtures.json, or a file like it that CODA_CHAT_FIXTURES names.
 json fixtures() {
     const char* other = std::getenv("CODA_CHAT_FIXTURES");
-    const std::string here = __FILE__;
-    return json::parse(read_file(other ? other : here.substr(0, here.rfind('/')) + "/chat_fixtures.json"));
+    return json::parse(
+        read_file(other ? std::filesystem::path(other) : test::source_folder() / "tests/tokenize/chat_fixtures.json"));
 }
 
 std::vector<ChatMessage> messages_of(const json& list) {
