@@ -4,6 +4,7 @@
 #include "tests/catch.h"
 #include "tests/kernels/decode_list.h"
 #include "tests/kernels/decode_model.h"
+#include "tests/sanitized.h"
 
 using namespace coda;
 using namespace coda::hopper::decode;
@@ -11,6 +12,10 @@ using namespace coda::test;
 using Catch::Contains;
 
 namespace {
+
+/// Orders of the warps that are tried, of `usually`: with sanitizers, which take several times as long and look at
+/// something else, few.
+constexpr unsigned orders(unsigned usually, unsigned sanitized) { return kSanitized ? sanitized : usually; }
 
 struct Case {
     DecodeSizes sizes;
@@ -66,7 +71,7 @@ TEST_CASE("fused decode: every wait ends, and every read finds what it needs, in
         const DecodeList list(c.sizes);
         for (const int grid : {1, 2, 13, 132}) {
             const DecodePlan plan = lower(list.schedule, list.buffers.memory(), grid);
-            for (unsigned seed = 1; seed <= 3; ++seed)
+            for (unsigned seed = 1; seed <= orders(3, 1); ++seed)
                 for (const double late : {0.0, 0.1, 0.5, 0.95}) {
                     CAPTURE(c.sizes.width, c.sizes.batch, grid, seed, late);
                     CHECK_NOTHROW(DecodeModel(plan, options_of(c, seed)).run(late));
@@ -81,7 +86,7 @@ namespace {
 std::string fault_of_stops(const Case& c, int grid, bool any_stop) {
     const DecodeList list(c.sizes);
     const DecodePlan plan = lower(list.schedule, list.buffers.memory(), grid);
-    for (unsigned seed = 1; seed <= 10; ++seed) {
+    for (unsigned seed = 1; seed <= (any_stop ? 10 : orders(10, 2)); ++seed) {
         ModelOptions options = options_of(c, seed);
         options.stop_after = 1;
         options.sleepers = {{static_cast<int>(seed) % std::min(grid, 3), kConsumerWarps - 1}};
@@ -191,7 +196,7 @@ TEST_CASE("fused decode: all warps end after the step that ends the last sequenc
     for (const int grid : {40, 132}) {
         const DecodePlan plan = lower(list.schedule, list.buffers.memory(), grid);
         const auto fault_of = [&](bool any_end) -> std::string {
-            for (unsigned seed = 1; seed <= 200; ++seed) {
+            for (unsigned seed = 1; seed <= (any_end ? 200 : orders(200, 20)); ++seed) {
                 ModelOptions options = options_of(c, seed);
                 options.last_steps = {1, 0, 0, 0, 0, 0, 0, 0};
                 options.any_end = any_end;

@@ -151,9 +151,10 @@ TEST_CASE("schedules and their plan and hazards take time in proportion to the l
                        seconds_of([&] { plan_memory(schedules.buffers, schedules.all()); }),
                        seconds_of([&] { find_hazards(schedules.first, schedules.buffers, plan); })};
     };
-    // On a busy machine caches are shared: of several attempts the best one counts.
+    constexpr double kMost = 24;
+    // On a busy machine caches are shared: of up to four attempts the best one counts.
     Seconds least{1e30, 1e30, 1e30};
-    for (int attempt = 0; attempt < 4; ++attempt) {
+    for (int attempt = 0; attempt < 4 && std::max({least.schedules, least.plan, least.hazards}) >= kMost; ++attempt) {
         const Seconds few = measured(500), many = measured(4000);
         least.schedules = std::min(least.schedules, many.schedules / few.schedules);
         least.plan = std::min(least.plan, many.plan / few.plan);
@@ -161,7 +162,7 @@ TEST_CASE("schedules and their plan and hazards take time in proportion to the l
     }
     INFO("8 times the layers take " << least.schedules << ", " << least.plan << " and " << least.hazards
                                     << " times as long");
-    CHECK(least.schedules < 24);
-    CHECK(least.plan < 24);
-    CHECK(least.hazards < 24);
+    CHECK(least.schedules < kMost);
+    CHECK(least.plan < kMost);
+    CHECK(least.hazards < kMost);
 }
