@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from program import DONE, PROGRAM, ROOT, TIMEOUT_S, USAGE, ProgramTestCase, Result
@@ -34,9 +35,13 @@ class WheelTest(ProgramTestCase):
     def test_in_an_empty_environment(self):
         python = self.path("venv", "bin", "python")
         self.assertEqual(self.run_here(sys.executable, "-m", "venv", "venv").code, DONE)
-        # The compiler and flags of this build, so that ccache has what it made.
+        # The compiler and flags of this build, and a folder next to it, so that ccache has what it made.
+        builds = os.path.join(ROOT, "build")
+        os.makedirs(builds, exist_ok=True)
+        folder = tempfile.TemporaryDirectory(prefix="test_wheel_", dir=builds)
+        self.addCleanup(folder.cleanup)
         built = self.run_here(python, "-m", "pip", "wheel", ROOT, "--no-deps", "--wheel-dir", "wheels", "--config-settings",
-                              "build-dir=" + self.path("build"), "--config-settings", "cmake.define.CODA_HOPPER=OFF",
+                              "build-dir=" + folder.name, "--config-settings", "cmake.define.CODA_HOPPER=OFF",
                               "--config-settings", f"cmake.define.CODA_WERROR={cached('CODA_WERROR')}", timeout=BUILD_S,
                               CXX=cached("CMAKE_CXX_COMPILER"))
         if "No matching distribution found for scikit-build-core" in built.err:
