@@ -7,8 +7,8 @@ endif()
 
 find_program(CCACHE ccache)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-    # Paths in the source tree count as relative ones, so that presets, worktrees and clones share what was compiled.
-    # Hence __FILE__ is relative too: tests find their files by source_folder() (tests/source_folder.h).
+    # Compilers get paths relative to the build folder, so that presets, worktrees and clones share what was compiled.
+    # __FILE__ is then relative too: tests find their files by source_folder() (tests/source_folder.h).
     set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
         CCACHE_ABSSTDERR=1 ${CCACHE})
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})

@@ -13,8 +13,8 @@ using Catch::Contains;
 
 namespace {
 
-/// Orders of the warps that are tried, of `usually`: with sanitizers, which take several times as long and look at
-/// something else, few.
+/// How many orders of the warps a test tries. Sanitized runs try few: they take several times as long and look for
+/// something else. A planted mistake has all orders in which to show.
 constexpr unsigned orders(unsigned usually, unsigned sanitized) { return kSanitized ? sanitized : usually; }
 
 struct Case {
