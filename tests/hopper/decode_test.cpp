@@ -148,23 +148,24 @@ TEST_CASE("fused decode: the choice of a token is ChooseToken's of the same logi
                                  {.temperature = 1, .top_k = 40, .top_p = 0.9f, .min_p = 0.02f},
                                  {.temperature = 0, .repetition_penalty = 1.3f},
                                  {.temperature = 0.7f, .repetition_penalty = 1.3f}};
+    const int batch = GENERATE(4, 5, 16);
     for (const ChoiceOptions& options : all) {
-        DecodeList list({.batch = 4});
+        DecodeList list({.batch = batch});
         set_rows(list, options);
         OnGpu gpu(list);
         for (int step = 0; step < 4; ++step) {
-            DecodeList before({.batch = 4});
+            DecodeList before({.batch = batch});
             set_rows(before, options);
             for (const View& view : {list.token, list.lengths, list.positions, list.state, list.status, list.seen})
                 for (std::int64_t i = 0; i < view.rows; ++i)
                     for (std::int64_t j = 0; j < view.cols; ++j)
                         before.buffers.set(view, i, j, list.buffers.get(view, i, j));
             gpu.run({1});
-            for (std::int64_t b = 0; b < 4; ++b)
+            for (std::int64_t b = 0; b < batch; ++b)
                 for (std::int64_t j = 0; j < list.logits.cols; ++j)
                     before.buffers.set(before.logits, b, j, list.buffers.get(list.logits, b, j));
             cpu::run(before.schedule.back().op, before.buffers.memory());
-            CAPTURE(step, options.temperature, options.top_k);
+            CAPTURE(batch, step, options.temperature, options.top_k);
             for (const View& view : {list.token, list.lengths, list.positions, list.state, list.status, list.seen})
                 CHECK((before.buffers.bits(view) == list.buffers.bits(view)));
         }
@@ -283,25 +284,29 @@ TEST_CASE("fused decode: no sequence runs, and a context that ends", "[gpu]") {
 
 TEST_CASE("fused decode: a logit that is not finite fails only its sequence", "[gpu]") {
     if (!has_hopper()) return;
-    const int batch = GENERATE(2, 3, 9);
+    const int batch = GENERATE(2, 3, 5, 9, 16);
+    const int failing = GENERATE_COPY(1, batch - 1);
     DecodeList list({.batch = batch});
-    for (int b = 0; b < batch; ++b) list.set_row(b, {.length = 3, .choice = kGreedy}, b == 1 ? 2 : 1);
+    for (int b = 0; b < batch; ++b) list.set_row(b, {.length = 3, .choice = kGreedy}, b == failing ? 2 : 1);
     const auto& embed = std::get<Embed>(list.schedule.front().op);
     list.buffers.set(embed.table, 2, 5, NAN);
     OnGpu(list).run({1});
     for (int b = 0; b < batch; ++b) {
-        CAPTURE(batch, b);
-        CHECK(list.buffers.get(list.state, 0, b) == static_cast<int>(b == 1 ? RowState::failed : RowState::running));
+        CAPTURE(batch, failing, b);
+        CHECK(list.buffers.get(list.state, 0, b) ==
+              static_cast<int>(b == failing ? RowState::failed : RowState::running));
     }
-    CHECK(list.buffers.get(list.status, 0, 1) == 0);
+    CHECK(list.buffers.get(list.status, 0, failing) == 0);
 }
 
 TEST_CASE("fused decode: a tile that no SM has ends in the watchdog's message", "[gpu]") {
     if (!has_hopper()) return;
     const int batch = GENERATE(1, 0 + decode::kLamportFrom, 9);
+    const bool packed = GENERATE(false, true);
     // qkv, attention, attn_out, gate_up and down of layer 1, in this order.
     for (int op = 5; op < 10; ++op) {
-        DecodeList list({.batch = batch});
+        DecodeList list(packed ? DecodeSizes{.batch = batch, .width = 256, .feed_forward = 640, .int4 = true}
+                               : DecodeSizes{.batch = batch});
         set_rows(list);
         GpuCopy copy(list.buffers, list.views());
         decode::DecodePlan plan = decode::lower(list.schedule, copy.memory(), hopper::multiprocessors());
@@ -315,7 +320,7 @@ TEST_CASE("fused decode: a tile that no SM has ends in the watchdog's message", 
         } catch (const Error& error) {
             message = error.what();
         }
-        CAPTURE(batch, op);
+        CAPTURE(batch, packed, op);
         CHECK_THAT(message, Contains("waited too long for its input") && Contains("of step 0") &&
                                 Contains(text("in op ", op + 1, " ")));
     }

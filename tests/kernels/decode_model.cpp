@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/core/error.h"
+#include "kernels/hopper/decode/plan/input_share.h"
 
 namespace coda::test {
 
@@ -53,6 +54,26 @@ AttentionTiles<DecodeModel::Visible> DecodeModel::attention_tiles(int step) cons
 }
 std::uint32_t DecodeModel::epoch(int step, int op) const { return epoch_of(1, ops(), step, op); }
 
+void DecodeModel::lend(Sm& sm, int warp) {
+    const auto w = static_cast<std::size_t>(warp);
+    sm.lends[w] = true;
+    sm.delivered[w].arrive_expect();
+    sms_[static_cast<std::size_t>(sm.number ^ 1)].lent[w].arrive();
+}
+void DecodeModel::deliver(Sm& sm, int warp, std::int64_t what) {
+    const auto w = static_cast<std::size_t>(warp);
+    Sm& partner = sms_[static_cast<std::size_t>(sm.number ^ 1)];
+    if (!partner.lends[w]) fail("a warp stored in its partner's input, which was not lent");
+    if (partner.unread[w] != 0) fail("an input was written over attention's sums before they were read");
+    partner.received[w] = what;
+    partner.delivered[w].land();
+}
+void DecodeModel::receive(Sm& sm, int warp, std::int64_t what) const {
+    const auto w = static_cast<std::size_t>(warp);
+    if (sm.received[w] != what) fail("a partner delivered another slice");
+    sm.lends[w] = false;
+}
+
 bool DecodeModel::runs_after(int sequence, int step) const {
     const auto row = static_cast<std::size_t>(sequence);
     return options_.lengths[row] > 0 && (options_.last_steps.empty() || step < options_.last_steps[row]);
@@ -73,9 +94,15 @@ bool DecodeModel::leaves(Sm& sm, int step) const {
 Warp DecodeModel::consumer(Sm& sm, int warp) {
     const Shape& shape = plan_.operands.shape;
     const int hd = shape.head_dim;
-    std::int64_t stages = 0, meetings = 0;
+    std::int64_t stages = 0, meetings = 0, exchanges = 0;
     int tiles = 0, tiles_done = 0;
     std::uint32_t seen = 0;
+    const bool pairs = pairs_sms(shape, plan_.grid);
+    const auto passed = [&exchanges](const Phases& phases) {
+        return [&exchanges, &phases] { return phases.passed(exchanges); };
+    };
+    const auto loan = passed(sm.lent[static_cast<std::size_t>(warp)]),
+               delivery = passed(sm.delivered[static_cast<std::size_t>(warp)]);
     for (int step = 0; step < options_.steps; ++step) {
         if (step > 0) {
             co_await token_words(step);
@@ -209,9 +236,25 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                     co_await Until("its sums to be read", [&] { return sm.attention_empty.passed(tiles_done ^ 1); });
                 if (sm.unread[static_cast<std::size_t>(warp)] != 0)
                     fail("an input was written over attention's sums before they were read");
+                const int partner_tiles = pairs && op.int4 && !embedded
+                                              ? own_tiles(op.tiles, op.rotation, sm.number ^ 1, plan_.grid).number
+                                              : 0;
+                const auto octets = [&](int tile) {
+                    return tile < partner_tiles ? octets_of_rank(sm.number % 2) : Octets{0, octets_of(shape.batch)};
+                };
+                const bool shares_kept = kept > 0 && first_tile < std::min(own.number, partner_tiles);
+                if (shares_kept) lend(sm, warp);
                 for (int round = 0; round < kept && first_tile < own.number; ++round)
-                    for (int b = 0; b < shape.batch; ++b)
+                    for (int b = octets(first_tile).first_sequence(); b < octets(first_tile).end_sequence(shape.batch);
+                         ++b)
                         if (fetched(b)) co_await slice_of(first_slice + round * kConsumerWarps, b);
+                if (shares_kept) {
+                    if (options_.awaits_loan) co_await Until("its partner's input", loan);
+                    deliver(sm, warp, now);
+                    co_await Until("its partner's sequences", delivery);
+                    receive(sm, warp, now);
+                    ++exchanges;
+                }
                 const int together = tiles_together(slices, shape.batch);
                 const int apart = slices.number < kConsumerWarps ? kConsumerWarps / slices.number : together;
                 const int readers = stage_slices(slices, op.int4);
@@ -219,8 +262,19 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                 for (int tile = first_tile; tile < own.number; tile += apart) {
                     const int end = std::min(tile + together, own.number);
                     for (int slice = first_slice; slice < slices.number; slice += kConsumerWarps) {
-                        for (int b = 0; b < shape.batch && kept == 0; ++b)
+                        const bool shares = kept == 0 && tile < partner_tiles;
+                        if (shares) lend(sm, warp);
+                        for (int b = octets(tile).first_sequence();
+                             kept == 0 && b < octets(tile).end_sequence(shape.batch); ++b)
                             if (fetched(b)) co_await slice_of(slice, b);
+                        if (shares) {
+                            const std::int64_t what = (std::int64_t{now} << 32) + (std::int64_t{tile} << 16) + slice;
+                            if (options_.awaits_loan) co_await Until("its partner's input", loan);
+                            deliver(sm, warp, what);
+                            co_await Until("its partner's sequences", delivery);
+                            receive(sm, warp, what);
+                            ++exchanges;
+                        }
                         for (int t = tile; t < end; ++t, n += kConsumerWarps / readers) {
                             const auto slot = static_cast<std::size_t>(n % layout_.stages);
                             co_await Until("an issued stage", [&] { return sm.issued > n; });

@@ -123,6 +123,8 @@ struct ModelOptions {
     bool consumers_wait = true;
     /// And another: of the epilogue warps that both read an entry of sums, they wait for the first only.
     bool awaits_both = true;
+    /// And another: a warp stores in its partner's input before that is lent.
+    bool awaits_loan = true;
     /// Whether a warp must have seen the arrivals that order others' accesses to a Lamport buffer before its own.
     bool checks_order = true;
 };
@@ -145,6 +147,11 @@ class DecodeModel {
         int step;
         int operator()(int sequence) const { return model->visible(sequence, step); }
     };
+
+    /// What a warp does with its partner's: lends its input, and stores a slice of it in the partner's.
+    void lend(Sm& sm, int warp);
+    void deliver(Sm& sm, int warp, std::int64_t what);
+    void receive(Sm& sm, int warp, std::int64_t what) const;
 
     Warp consumer(Sm& sm, int warp);
     Warp epilogue(Sm& sm, int warp);

@@ -28,6 +28,12 @@ struct DecodeModel::Sm {
     std::vector<int> tile = std::vector<int>(hopper::decode::kConsumerWarps, -1),
                      unread = std::vector<int>(hopper::decode::kConsumerWarps);
     Phases consumers{hopper::decode::kConsumerWarps};
+    // Per warp, where SMs are in pairs: whether its input is lent to the partner's warp, and which slice of which op
+    // that one has delivered; -1: none.
+    std::vector<Phases> lent = std::vector<Phases>(hopper::decode::kConsumerWarps, Phases(1)),
+                        delivered = std::vector<Phases>(hopper::decode::kConsumerWarps, Phases(1));
+    std::vector<bool> lends = std::vector<bool>(hopper::decode::kConsumerWarps);
+    std::vector<std::int64_t> received = std::vector<std::int64_t>(hopper::decode::kConsumerWarps, -1);
     bool exiting = false;
 };
 

@@ -55,6 +55,10 @@ const Case kCases[] = {
     {{.batch = 2, .layers = 2, .width = 640, .feed_forward = 2176, .heads = 32, .kv_heads = 8, .int4 = true}, {0, 33}},
     {{.batch = 5, .layers = 2, .width = 1152, .feed_forward = 4224, .int4 = true, .int4_head = true},
      {1, 0, 2, 64, 65}},
+    // SMs in pairs: inputs that are kept and fetched, tiles that only one SM of a pair has.
+    {{.batch = 9, .layers = 2, .width = 384, .feed_forward = 4224, .int4 = true}, {1, 0, 2, 64, 65, 0, 7, 9, 130}},
+    {{.batch = 16, .layers = 2, .width = 128, .feed_forward = 1152, .int4 = true, .int4_head = true},
+     {1, 0, 2, 64, 65, 129, 70, 11, 0, 3, 15, 1, 1, 0, 90, 33}},
 };
 
 ModelOptions options_of(const Case& c, unsigned seed) {
@@ -188,6 +192,18 @@ TEST_CASE("fused decode: the model of its waits finds sums that one epilogue war
     CHECK_NOTHROW(DecodeModel(plan, options).run(0));
     options.awaits_both = false;
     CHECK_THROWS_WITH(DecodeModel(plan, options).run(0), Contains("were overwritten by those of"));
+}
+
+TEST_CASE("fused decode: the model of its waits finds an input that a partner writes before it is lent") {
+    const Case c{{.batch = 9, .layers = 2, .width = 384, .feed_forward = 640, .int4 = true},
+                 {1, 0, 2, 64, 65, 0, 7, 9, 130}};
+    const DecodeList list(c.sizes);
+    const DecodePlan plan = lower(list.schedule, list.buffers.memory(), 2);
+    ModelOptions options = options_of(c, 1);
+    options.sleepers = {{1, 3}};
+    CHECK_NOTHROW(DecodeModel(plan, options).run(0.5));
+    options.awaits_loan = false;
+    CHECK_THROWS_WITH(DecodeModel(plan, options).run(0.5), Contains("which was not lent"));
 }
 
 TEST_CASE("fused decode: all warps end after the step that ends the last sequence") {

@@ -16,8 +16,10 @@
 //            partials   consumers -> epilogue  full: 8 arrives          partials_read: a count per epilogue warp
 //            attention  consumers -> epilogue  full: 8 arrives          empty: 1 arrive per epilogue warp
 //            consumers  8 arrives: the consumers of an SM that draws a token
+//            pair       consumer -> the same warp of the pair's other SM   lent: 1 arrive   delivered: 1 arrive + bytes
 //            committed  consumer 0 -> producer: a count of the steps whose tokens are known
-// Exchange   between SMs, through L2: LL words or Lamport buffers, and per layer an arrival (plan/decode_plan.h)
+// Exchange   between SMs, through L2: LL words or Lamport buffers, and per layer an arrival (plan/decode_plan.h);
+//            in a pair of SMs, a cluster of two CTAs: fixed-point inputs of 4-bit integers (exchange/input_share.cuh)
 // Timeline   load     per stage: wait empty, and at the limit in flight for the oldest load; copy
 //            consume  GEMM: fetch slices of x, for 4-bit integers as fixed point; per k-tile: wait full, MMAs, release;
 //                     per tile: store partials
@@ -41,6 +43,7 @@
 #include "kernels/hopper/decode/warps/choose.cuh"
 #include "kernels/hopper/decode/warps/gemm_epilogue.cuh"
 #include "kernels/hopper/decode/warps/producer.cuh"
+#include "kernels/hopper/ptx/cluster.cuh"
 
 namespace coda::hopper::decode {
 
@@ -113,11 +116,14 @@ __device__ __forceinline__ void initialise(const WarpContext& ctx) {
         init(state.attention_full, kConsumerWarps);
         init(state.attention_empty, kEpilogueWarps);
         init(state.consumers, kConsumerWarps);
+        for (std::uint64_t& barrier : state.lent) init(barrier, 1);
+        for (std::uint64_t& barrier : state.delivered) init(barrier, 1);
         ptx::fence_mbarrier_init();
         state.issued = 0;
         state.committed = 0;
         for (std::uint32_t& tiles : state.partials_read) tiles = 0;
         for (std::uint32_t& tiles : state.attention_tiles) tiles = 0;
+        for (std::uint32_t& exchanges : state.exchanges) exchanges = 0;
         for (std::uint32_t& meetings : state.meetings) meetings = 0;
         state.exiting = 0;
         state.arguments = ctx.arguments;
@@ -137,6 +143,7 @@ __device__ __forceinline__ void initialise(const WarpContext& ctx) {
     for (int s = thread; s < ctx.arguments.op_count; s += kThreads)
         if (ctx.has_map(ctx.arguments.ops[s])) ptx::acquire_map(ctx.map(s));
     __syncthreads();
+    if (ctx.pairs()) ptx::cluster_sync();
 }
 
 /// Kernels apart, so that few sequences do not pay for what many need, nor bf16 for integers, nor LLaMA for other
@@ -156,6 +163,9 @@ __global__ __launch_bounds__(kThreads, 1) void fused_decode(const __grid_constan
         run_epilogue<kHeadDim, kColumns>(ctx);
     else if (ctx.lane == 0)
         Producer<kHeadDim>(ctx).run();
+    // The partner may still store here. The idle lanes of the last warp wait from the start, so that the SM's memory
+    // stays even if the watchdog ends all others.
+    if (ctx.pairs()) ptx::cluster_sync_each();
 }
 
 template <int kOctets, bool kInt4>

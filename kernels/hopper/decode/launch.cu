@@ -6,6 +6,7 @@
 
 #include "kernels/core/error.h"
 #include "kernels/hopper/decode/kernels.h"
+#include "kernels/hopper/decode/plan/input_share.h"
 #include "kernels/hopper/sm90/block_map.h"
 #include "kernels/hopper/sm90/check.h"
 #include "kernels/hopper/sm90/device.h"
@@ -95,6 +96,7 @@ struct FusedDecode::Device {
         arguments.op_count = static_cast<int>(plan.ops.size());
         arguments.layers = layers_of(arguments.op_count);
         arguments.grid = plan.grid;
+        arguments.pairs = pairs_sms(plan.operands.shape, plan.grid);
         arguments.words = words.get();
         arguments.start = start.get();
         arguments.made = made.get();
@@ -171,10 +173,19 @@ void FusedDecode::launch(int steps, Stream stream) {
             device.words.get() + exchange.lamport, 0xff,
             static_cast<std::size_t>(kLamportBuffers * exchange.lamport_words) * sizeof(std::uint64_t), stream));
     if (device.trace.bytes() > 0) CUDA_CHECK(cudaMemsetAsync(device.trace.get(), 0, device.trace.bytes(), stream));
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributeCooperative;
+    attributes[0].val.cooperative = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim = {2, 1, 1};
+    const cudaLaunchConfig_t config{.gridDim = dim3(static_cast<unsigned>(arguments.grid)),
+                                    .blockDim = dim3(kThreads),
+                                    .dynamicSmemBytes = static_cast<std::size_t>(arguments.layout.bytes),
+                                    .stream = stream,
+                                    .attrs = attributes,
+                                    .numAttrs = arguments.pairs ? 2u : 1u};
     void* parameters[] = {&arguments};
-    CUDA_CHECK(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(device.kernel),
-                                           dim3(static_cast<unsigned>(arguments.grid)), dim3(kThreads), parameters,
-                                           static_cast<std::size_t>(arguments.layout.bytes), stream));
+    CUDA_CHECK(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(device.kernel), parameters));
 }
 
 void FusedDecode::finish(Stream stream) {

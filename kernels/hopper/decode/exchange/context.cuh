@@ -116,10 +116,17 @@ struct WarpContext {
     __device__ __forceinline__ bool splits_tiles() const {
         return octets > 1 || (lamport && decode::splits_tiles(shape().batch));
     }
+    /// Whether SMs are in pairs, which are clusters: pairs_sms(). A constant where they never are.
+    __device__ bool pairs() const { return int4 && octets == kMaxOctets && arguments.pairs; }
+    __device__ int rank() const { return sm % 2; }  // in the pair
     __device__ bool is_int4(const DecodeOp& op) const { return int4 && op.int4; }
     __device__ bool has_map(const DecodeOp& op) const { return is_gemm(op.kind) && !is_int4(op); }
     __device__ Slices slices(int columns) const { return slices_of(columns, int4); }
     __device__ OwnTiles tiles_of(const DecodeOp& op) const { return own_tiles(op.tiles, op.rotation, sm, grid()); }
+    /// Of the pair's other SM.
+    __device__ OwnTiles partner_tiles_of(const DecodeOp& op) const {
+        return own_tiles(op.tiles, op.rotation, sm ^ 1, grid());
+    }
     __device__ WorkItem item(int step, int op) const {
         return {step, op, -1, epoch_of(arguments.epoch, arguments.op_count, step, op)};
     }

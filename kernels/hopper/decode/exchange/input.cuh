@@ -21,10 +21,11 @@ struct InputSlice {
 };
 inline constexpr int kSlicesTogether = 2;
 
-/// Copies slices from words to shared memory. squares: this lane's share of the sums of their squares. One warp; all
-/// loads of all slices are on their way at a time.
+/// Copies slices from words to shared memory. squares: where they are wanted, this lane's share of the sums of their
+/// squares. One warp; all loads of all slices are on their way at a time.
 __device__ __forceinline__ void fetch_ll(const WarpContext& ctx, const InputSlice (&slices)[kSlicesTogether],
-                                         const WorkItem& item, std::uint32_t epoch, float (&squares)[kSlicesTogether]) {
+                                         const WorkItem& item, std::uint32_t epoch, bool wants_squares,
+                                         float (&squares)[kSlicesTogether]) {
     constexpr int kLoads = kSliceColumns / 4 / 32;
     ptx::LlPair words[kSlicesTogether][kLoads];
 #pragma unroll
@@ -48,13 +49,16 @@ __device__ __forceinline__ void fetch_ll(const WarpContext& ctx, const InputSlic
     });
 #pragma unroll
     for (int i = 0; i < kSlicesTogether; ++i) {
+#pragma unroll
+        for (int u = 0; u < kLoads; ++u)
+            if (const int four = ctx.lane + 32 * u; 4 * four < slices[i].padded)
+                *reinterpret_cast<uint2*>(slices[i].to + 8 * four) = ll_data_pair(words[i][u]);
         squares[i] = 0;
+        if (!wants_squares) continue;
 #pragma unroll
         for (int u = 0; u < kLoads; ++u) {
-            const int four = ctx.lane + 32 * u;
-            if (4 * four >= slices[i].padded) continue;
+            if (4 * (ctx.lane + 32 * u) >= slices[i].padded) continue;
             const uint2 pair = ll_data_pair(words[i][u]);
-            *reinterpret_cast<uint2*>(slices[i].to + 8 * four) = pair;
             squares[i] += square_sum(pair.x) + square_sum(pair.y);
         }
     }
@@ -78,7 +82,8 @@ __device__ __forceinline__ bool has_input(const WarpContext& ctx, const DecodeOp
 }
 
 /// Copies a warp's slices of every sequence's input to shared memory; nothing for those without input. Lane b returns
-/// the sum of the squares of sequence b's slices, in order; 0 of inputs that FixedPointInput converts.
+/// the sum of the squares of sequence b's slices, in order; 0 where not kSquares, and where no norm follows.
+template <bool kSquares>
 class SliceFetch {
   public:
     /// Slices slice, slice + kConsumerWarps, ...; they are `apart` bytes apart, and sequences `pitch` bytes.
@@ -142,7 +147,7 @@ class SliceFetch {
             advance(place);
             const InputSlice slices[] = {input_slice(first), input_slice(second)};
             float squares[kSlicesTogether];
-            fetch_ll(ctx_, slices, item_, item_.epoch - 1, squares);
+            fetch_ll(ctx_, slices, item_, item_.epoch - 1, sums_squares(), squares);
             __syncwarp();
             if (!sums_squares()) continue;
             add(first.sequence, squares[0]);
@@ -166,8 +171,7 @@ class SliceFetch {
         }
     }
 
-    /// FixedPointInput sums its own.
-    __device__ __forceinline__ bool sums_squares() const { return has_norm(op_.kind) && !ctx_.is_int4(op_); }
+    __device__ __forceinline__ bool sums_squares() const { return kSquares && has_norm(op_.kind); }
 
     __device__ __forceinline__ void add(int sequence, float square) {
         const float sum = warp_sum(square);

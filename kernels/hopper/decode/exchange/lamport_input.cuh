@@ -4,6 +4,7 @@
 
 #include "kernels/hopper/decode/exchange/arrivals.cuh"
 #include "kernels/hopper/decode/exchange/input.cuh"
+#include "kernels/hopper/decode/plan/input_share.h"
 
 namespace coda::hopper::decode {
 
@@ -15,18 +16,20 @@ __device__ __forceinline__ bool has_empty(const uint4& vector) {
 inline constexpr int kPolledBlocks = 4 * kSliceBlocks;
 
 /// Copies slice `slice` to a warp's input at `to`, sequences kInputPitch bytes apart. Lanes without a sequence, and
-/// sequences without input, copy nothing; columns behind the last count as 0. One warp takes eight sequences at a time,
+/// sequences without input, copy nothing; columns behind the last count as 0. One warp takes the octets one by one,
 /// with kAtOnce loads per lane on their way. Where the wait may be long, the warp first polls only the first 16 bytes
 /// per lane.
 template <int kAtOnce>
 __device__ __forceinline__ void fetch_lamport(const WarpContext& ctx, const DecodeOp& op, const Slices& slices,
-                                              int slice, char* to, const WorkItem& item, bool may_be_long) {
+                                              int slice, const Octets& octets, char* to, const WorkItem& item,
+                                              bool may_be_long) {
     static_assert(kLamportVectors % kAtOnce == 0 && kAtOnce % 2 == 0);
+    const int begin = octets.first * kLamportVectors, end = octets.end * kLamportVectors;
     const char* from =
         ctx.lamport_of(input_of(ctx.arguments.exchange, op.kind).lamport, ctx.buffer_of(item.step, item.op - 1)) +
-        std::int64_t{slice} * ctx.octets * kLamportSliceBytes + ctx.lane * kVectorBytes;
+        (std::int64_t{slice} * ctx.octets + octets.first) * kLamportSliceBytes + ctx.lane * kVectorBytes;
 #pragma unroll 1
-    for (int first = 0; first < ctx.octets * kLamportVectors; first += kAtOnce) {
+    for (int first = begin; first < end; first += kAtOnce) {
         const int sequence = first / kLamportVectors * kOctet + lane_row(ctx.lane);
         const int first_block = first % kLamportVectors / 2;
         const bool wanted = sequence < ctx.shape().batch && has_input(ctx, op, sequence);
@@ -36,7 +39,7 @@ __device__ __forceinline__ void fetch_lamport(const WarpContext& ctx, const Deco
         uint4 vectors[kAtOnce];
 #pragma unroll
         for (int u = 0; u < kAtOnce; ++u) vectors[u] = uint4{u / 2 * kBlockColumns < columns ? kEmpty : 0, 0, 0, 0};
-        if (may_be_long && first == 0 && ctx.shape().batch * slices.most > kPolledBlocks)
+        if (may_be_long && first == begin && ctx.shape().batch * slices.most > kPolledBlocks)
             ctx.watchdog.wait_or_exit(item, Awaited::input, [&] {
                 ptx::load_numbers(vectors[0], from, has_empty(vectors[0]));
                 return !has_empty(vectors[0]);

@@ -26,6 +26,7 @@ struct Arguments {
     std::uint64_t* trace = nullptr;        // of step `traced_step`: report/trace.h
     int traced_step = -1;                  // -1: none
     int layers = 0;                        // layers_of(op_count), whose division would spill a register
+    bool pairs = false;                    // pairs_sms()
     std::uint64_t watchdog_nanoseconds = 0;
 };
 

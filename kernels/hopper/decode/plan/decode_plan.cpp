@@ -71,7 +71,7 @@ Layout layout_of(const DecodePlan& plan, int in_flight_bytes) {
     }
     layout.input_bytes =
         std::max(layout.input_bytes, AttentionInput::bytes(shape.group(), shape.head_dim, plan.shares_caches()));
-    layout.partial_floats = (kTileRows + 1) * shape.batch;
+    layout.partial_floats = round_up((kTileRows + 1) * shape.batch, 2);  // read two at a time
     const int bytes_of_stage = stage_bytes(shape.int4);
     // With fewer, a load would wait for the MMAs on the stage before it.
     constexpr int kFewest = 3;

@@ -14,7 +14,8 @@ struct SharedState {
     std::uint64_t full[kMaxStages], empty[kMaxStages];
     std::uint64_t partials_full[kMaxPartialEntries];
     std::uint64_t attention_full, attention_empty;
-    std::uint64_t consumers;  // of all consumer warps
+    std::uint64_t consumers;                                        // of all consumer warps
+    std::uint64_t lent[kConsumerWarps], delivered[kConsumerWarps];  // InputShare
     // Counters and flags.
     std::uint32_t issued;    // stages that the producer has begun to load
     std::int32_t committed;  // steps whose commit consumer 0 has seen
@@ -23,6 +24,8 @@ struct SharedState {
     // Of each warp, which would keep them in registers that the GEMMs need: the SM's tiles of attention that it has
     // seen, and how often it has met the other consumer warps.
     std::uint32_t attention_tiles[kConsumerWarps + kEpilogueWarps], meetings[kConsumerWarps];
+    std::uint32_t exchanges[kConsumerWarps];  // with the partner's warp
+    float partner_squares[kConsumerWarps][kMaxBatch];
     std::uint32_t exiting;  // all warps of the SM exit at their next wait
     Arguments arguments;    // for a function that is not inlined (choose.cuh)
     // The sequences as the launch found them.

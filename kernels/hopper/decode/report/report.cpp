@@ -10,6 +10,7 @@ const char* name_of(Awaited awaited) {
         case Awaited::input: return "its input";
         case Awaited::residual: return "the residual";
         case Awaited::splits: return "the splits of a head";
+        case Awaited::partner: return "the other SM of its pair";
         case Awaited::token: return "the token";
         case Awaited::commit: return "the commit of a step";
         case Awaited::stage: return "a stage of weights or of the cache";

@@ -15,6 +15,7 @@ enum class Awaited : std::int32_t {
     input,
     residual,
     splits,
+    partner,
     token,
     commit,
     stage,

@@ -115,11 +115,32 @@ __device__ __forceinline__ std::uint32_t piece_sequences(const WarpContext& ctx,
     return __ballot_sync(kAllLanes, ctx.lane < ctx.shape().batch && has_input(ctx, op, ctx.lane));
 }
 
-/// Makes a slice of the input fixed point.
-__device__ __forceinline__ float convert_slice(const WarpContext& ctx, const DecodeOp& op, const Slices& slices,
-                                               int slice, char* input) {
-    const FixedPointInput fixed(ctx, op, slices, slice);
-    return ctx.lamport ? fixed.convert<2>(ctx, input) : fixed.convert<1>(ctx, input);
+/// Of an input of 4-bit integers: the warp's share of its `rounds` slices for the SM's tiles from `tile` on, where the
+/// pair's other SM may share it. That one's results may then come to the warp's input.
+template <int kOctets>
+__device__ __forceinline__ InputShare lend_input(const WarpContext& ctx, const DecodeOp& op, const Slices& slices,
+                                                 bool by_lamport, int tile, int rounds) {
+    const InputShare share(
+        ctx, kOctets == kMaxOctets && ctx.pairs() && by_lamport && ctx.partner_tiles_of(op).number > tile);
+    const int of_squares = has_norm(op.kind) ? static_cast<int>(sizeof(float)) : 0;
+    share.lend(ctx, rounds * FixedPointInput::bytes(slices) + of_squares);
+    return share;
+}
+
+/// Makes `rounds` slices of the input fixed point, `apart` bytes from one to the next. Lane b returns the sum of the
+/// squares of sequence b, where a norm follows.
+__device__ __forceinline__ float convert_input(const WarpContext& ctx, const DecodeOp& op, const Slices& slices,
+                                               int slice, int rounds, int apart, const InputShare& share, char* input,
+                                               const WorkItem& item) {
+    float square = 0;
+    share.await_loan(ctx, item);
+#pragma unroll 1
+    for (int round = 0; round < rounds; ++round) {
+        const FixedPointInput fixed(ctx, op, slices, slice + round * kConsumerWarps);
+        char* of_round = input + round * apart;
+        square += ctx.lamport ? fixed.convert<2>(ctx, share, of_round) : fixed.convert<1>(ctx, share, of_round);
+    }
+    return share.receive(ctx, square, has_norm(op.kind), item);
 }
 
 /// The lane's place in a slice of the inputs.
@@ -185,20 +206,17 @@ __device__ __forceinline__ void multiply_kept(const WarpContext& ctx, const Deco
     if (k_tile.tile() < own.number) {
         item.tile = own.tile(k_tile.tile());
         if (kInt4) FixedPointInput(ctx, op, slices, k_tile.slice()).prefetch(ctx.lane);
+        const InputShare share =
+            kInt4 ? lend_input<kOctets>(ctx, op, slices, by_lamport, k_tile.tile(), rounds) : InputShare(ctx, false);
         if (by_lamport) {
 #pragma unroll 1
             for (int round = 0; round < rounds; ++round)
-                fetch_lamport<kLamportVectors>(ctx, op, slices, k_tile.slice() + round * kConsumerWarps,
+                fetch_lamport<kLamportVectors>(ctx, op, slices, k_tile.slice() + round * kConsumerWarps, share.own(),
                                                input + round * apart, item, round == 0);
         } else {
-            square = SliceFetch(ctx, op, slices, k_tile.slice(), rounds, input, pitch, apart, item).run(tokens);
+            square = SliceFetch<!kInt4>(ctx, op, slices, k_tile.slice(), rounds, input, pitch, apart, item).run(tokens);
         }
-        if (kInt4) {
-#pragma unroll 1
-            for (int round = 0; round < rounds; ++round)
-                square +=
-                    convert_slice(ctx, op, slices, k_tile.slice() + round * kConsumerWarps, input + round * apart);
-        }
+        if (kInt4) square = convert_input(ctx, op, slices, k_tile.slice(), rounds, apart, share, input, item);
     }
     __syncwarp();
     Sums sums[kOctets];
@@ -246,14 +264,16 @@ __device__ __forceinline__ void multiply_fetched(const WarpContext& ctx, const D
             item.tile = own.tile(first);
             if (kInt4) FixedPointInput(ctx, op, slices, slice).prefetch(ctx.lane);
             __syncwarp();  // all lanes have used what is there
+            const InputShare share =
+                kInt4 ? lend_input<kOctets>(ctx, op, slices, by_lamport, first, 1) : InputShare(ctx, false);
             if (by_lamport)
                 // Fewer loads at a time for two octets in bf16, whose sums need the registers.
-                fetch_lamport<kInt4 ? kLamportVectors : kLamportVectors / kOctets>(ctx, op, slices, slice, input, item,
-                                                                                   first == 0 && slice == ctx.warp);
+                fetch_lamport<kInt4 ? kLamportVectors : kLamportVectors / kOctets>(
+                    ctx, op, slices, slice, share.own(), input, item, first == 0 && slice == ctx.warp);
             else
-                square += SliceFetch(ctx, op, slices, slice, 1, input, pitch, 0, item).run(tokens);
+                square += SliceFetch<!kInt4>(ctx, op, slices, slice, 1, input, pitch, 0, item).run(tokens);
             __syncwarp();
-            if (kInt4) square += convert_slice(ctx, op, slices, slice, input);
+            if (kInt4) square += convert_input(ctx, op, slices, slice, 1, 0, share, input, item);
             ctx.stamp(item, Stamp::ready);
 #pragma unroll
             for (int t = 0; t < kTilesTogether; ++t) {

@@ -103,9 +103,7 @@ class GemmEpilogue {
 #pragma unroll
         for (int t = 0; t < kLaneTasks; ++t)
             if (tasks[t].active) reduce_partials(tasks[t], entry, partials, rstd_[t]);
-#pragma unroll
-        for (int t = 0; t < kLaneTasks; ++t)
-            if (first_sequence_ + kTaskSequences * t < batch) finish(tasks[t], tile);
+        finish(tasks, tile);
         has_rstd_ = true;
         // Last, as other SMs wait for the results, and a store that releases takes its time.
         __syncwarp();
@@ -158,8 +156,8 @@ class GemmEpilogue {
 #pragma unroll
         for (int i = 0; i < kConsumerWarps; ++i) {  // all loads on their way at a time
             if (i >= partials) continue;
-            const float* partial = ctx_.partial(entry, i) + task.sequence * kTileRows + 2 * task.pair;
-            parts[i] = {partial[0], partial[1]};
+            parts[i] =
+                *reinterpret_cast<const float2*>(ctx_.partial(entry, i) + task.sequence * kTileRows + 2 * task.pair);
         }
 #pragma unroll
         for (const float2& part : parts) {
@@ -183,45 +181,80 @@ class GemmEpilogue {
         return 1.0f / sqrtf(square / static_cast<float>(op_.columns) + ctx_.operands().eps);
     }
 
-    /// All lanes come here; those whose task is not active do nothing.
-    __device__ void finish(const Task& task, int tile) {
+    /// All lanes come here; those whose task is not active store nothing. A lane's tasks go through each case together,
+    /// as one after the other would wait for its own results.
+    __device__ void finish(const Task (&tasks)[kLaneTasks], int tile) {
         const Shape& shape = ctx_.shape();
         const Exchange& exchange = ctx_.arguments.exchange;
-        const int column = tile * kTileRows + 2 * task.pair;
+        const int column = tile * kTileRows + 2 * tasks[0].pair;
         switch (op_.kind) {
             case OpKind::qkv: {
-                if (ctx_.extended && shape.head_norms)
-                    return finish_with_norm(ctx_.state().arguments, item_.epoch, task.sequence, task.active, column,
-                                            task.value, task.vector, task.angle);
-                Pair<float> z{task.value.x, task.value.y};
-                if (ctx_.extended && shape.bias)
-                    z = {__fadd_rn(z.first, task.vector.x), __fadd_rn(z.second, task.vector.y)};
-                z = rotate(z, task.angle);
-                const std::uint32_t pair = pack_bf16(z.first, z.second);
-                publish(task, exchange.qkv, shape.qkv_columns(), column, pair);  // first: attention waits for it
-                return store_key_value(task, column, pair);
+                std::uint32_t pairs[kLaneTasks];
+#pragma unroll
+                for (int t = 0; t < kLaneTasks; ++t) {
+                    const Task& task = tasks[t];
+                    if (ctx_.extended && shape.head_norms) {
+                        finish_with_norm(ctx_.state().arguments, item_.epoch, task.sequence, task.active, column,
+                                         task.value, task.vector, task.angle);
+                        continue;
+                    }
+                    Pair<float> z{task.value.x, task.value.y};
+                    if (ctx_.extended && shape.bias)
+                        z = {__fadd_rn(z.first, task.vector.x), __fadd_rn(z.second, task.vector.y)};
+                    z = rotate(z, task.angle);
+                    pairs[t] = pack_bf16(z.first, z.second);
+                }
+                if (ctx_.extended && shape.head_norms) return;
+#pragma unroll
+                for (int t = 0; t < kLaneTasks; ++t)  // first: attention waits for it
+                    publish(tasks[t], exchange.qkv, shape.qkv_columns(), column, pairs[t]);
+#pragma unroll
+                for (int t = 0; t < kLaneTasks; ++t) store_key_value(tasks[t], column, pairs[t]);
+                return;
             }
             case OpKind::attn_out:
             case OpKind::down: {
                 const bool first = op_.kind == OpKind::attn_out;
-                const float2 old = unpack_bf16(task.extra);
-                float2 x = task.value;
-                if (ctx_.extended && first && shape.out_bias)
-                    x = {__fadd_rn(x.x, task.vector.x), __fadd_rn(x.y, task.vector.y)};
-                const std::uint32_t pair = pack_bf16(x.x + old.x, x.y + old.y);
-                if (ctx_.lamport) store_lamport(task, column, pair);
-                return publish(task, first ? exchange.middle : exchange.x, shape.width, column, pair);
+                std::uint32_t pairs[kLaneTasks];
+#pragma unroll
+                for (int t = 0; t < kLaneTasks; ++t) {
+                    const float2 old = unpack_bf16(tasks[t].extra);
+                    float2 x = tasks[t].value;
+                    if (ctx_.extended && first && shape.out_bias)
+                        x = {__fadd_rn(x.x, tasks[t].vector.x), __fadd_rn(x.y, tasks[t].vector.y)};
+                    pairs[t] = pack_bf16(x.x + old.x, x.y + old.y);
+                }
+                if (ctx_.lamport)
+#pragma unroll
+                    for (int t = 0; t < kLaneTasks; ++t) store_lamport(tasks[t], column, pairs[t]);
+#pragma unroll
+                for (int t = 0; t < kLaneTasks; ++t)
+                    publish(tasks[t], first ? exchange.middle : exchange.x, shape.width, column, pairs[t]);
+                return;
             }
             case OpKind::gate_up: {
-                const float2 z = unpack_bf16(pack_bf16(task.value.x, task.value.y));
-                const float y = z.x * sigmoid_approximate(z.x) * z.y;
-                const float next = __shfl_down_sync(kAllLanes, y, 1);
-                Task even = task;
-                even.active = task.active && task.pair % 2 == 0;
-                if (ctx_.lamport) return store_lamport(even, column / 2, pack_bf16(y, next));
-                return publish(even, exchange.y, shape.feed_forward, column / 2, pack_bf16(y, next));
+                float y[kLaneTasks], next[kLaneTasks];
+#pragma unroll
+                for (int t = 0; t < kLaneTasks; ++t) {
+                    const float2 z = unpack_bf16(pack_bf16(tasks[t].value.x, tasks[t].value.y));
+                    y[t] = z.x * sigmoid_approximate(z.x) * z.y;
+                }
+#pragma unroll
+                for (int t = 0; t < kLaneTasks; ++t) next[t] = __shfl_down_sync(kAllLanes, y[t], 1);
+#pragma unroll
+                for (int t = 0; t < kLaneTasks; ++t) {
+                    Task even = tasks[t];
+                    even.active = even.active && even.pair % 2 == 0;
+                    if (ctx_.lamport)
+                        store_lamport(even, column / 2, pack_bf16(y[t], next[t]));
+                    else
+                        publish(even, exchange.y, shape.feed_forward, column / 2, pack_bf16(y[t], next[t]));
+                }
+                return;
             }
-            default: return keep_logits(task, column);
+            default:
+#pragma unroll
+                for (int t = 0; t < kLaneTasks; ++t) keep_logits(tasks[t], column);
         }
     }
 
