@@ -240,7 +240,7 @@ Warp DecodeModel::consumer(Sm& sm, int warp) {
                                               ? own_tiles(op.tiles, op.rotation, sm.number ^ 1, plan_.grid).number
                                               : 0;
                 const auto octets = [&](int tile) {
-                    return tile < partner_tiles ? octets_of_rank(sm.number % 2) : Octets{0, octets_of(shape.batch)};
+                    return tile < partner_tiles ? octets_of_rank(sm.number % 2) : OctetRange{0, octets_of(shape.batch)};
                 };
                 const bool shares_kept = kept > 0 && first_tile < std::min(own.number, partner_tiles);
                 if (shares_kept) lend(sm, warp);

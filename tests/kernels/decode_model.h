@@ -123,7 +123,7 @@ struct ModelOptions {
     bool consumers_wait = true;
     /// And another: of the epilogue warps that both read an entry of sums, they wait for the first only.
     bool awaits_both = true;
-    /// And another: a warp stores in its partner's input before that is lent.
+    /// And another: a warp stores in the input of its pair's other SM before that is lent.
     bool awaits_loan = true;
     /// Whether a warp must have seen the arrivals that order others' accesses to a Lamport buffer before its own.
     bool checks_order = true;
@@ -148,7 +148,8 @@ class DecodeModel {
         int operator()(int sequence) const { return model->visible(sequence, step); }
     };
 
-    /// What a warp does with its partner's: lends its input, and stores a slice of it in the partner's.
+    /// With the same warp of the pair's other SM: a warp lends it its input, stores a slice in that one's, and checks
+    /// which slice has come to its own.
     void lend(Sm& sm, int warp);
     void deliver(Sm& sm, int warp, std::int64_t what);
     void receive(Sm& sm, int warp, std::int64_t what) const;

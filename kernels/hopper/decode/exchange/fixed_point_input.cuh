@@ -103,7 +103,7 @@ class FixedPointInput {
                 *reinterpret_cast<uint4*>(of[t] + low) = lows[t];
                 if (part == 0) *reinterpret_cast<float*>(of[t] + kScalesOffset + 4 * unit) = scales[t];
             }
-            // After all of them, so that a branch for each does not keep them apart.
+            // One branch for all: with one per sequence, the compiler could not interleave their instructions.
             if (share.shared()) {
                 const std::uint32_t away = share.away(ctx), barrier = share.remote_barrier(ctx);
 #pragma unroll

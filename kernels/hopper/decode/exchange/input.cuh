@@ -82,7 +82,7 @@ __device__ __forceinline__ bool has_input(const WarpContext& ctx, const DecodeOp
 }
 
 /// Copies a warp's slices of every sequence's input to shared memory; nothing for those without input. Lane b returns
-/// the sum of the squares of sequence b's slices, in order; 0 where not kSquares, and where no norm follows.
+/// the sum of the squares of sequence b's slices, in order; 0 where not kSquares, and for an op without a norm.
 template <bool kSquares>
 class SliceFetch {
   public:

@@ -17,12 +17,12 @@ class InputShare {
   public:
     /// shared: the partner's warp has the same input, and converts the other octet.
     __device__ __forceinline__ InputShare(const WarpContext& ctx, bool shared)
-        : own_(shared ? octets_of_rank(ctx.rank()) : Octets{0, ctx.octets}), shared_(shared) {}
+        : own_(shared ? octets_of_rank(ctx.rank()) : OctetRange{0, ctx.octets}), shared_(shared) {}
 
-    __device__ __forceinline__ const Octets& own() const { return own_; }
+    __device__ __forceinline__ const OctetRange& own() const { return own_; }
     __device__ __forceinline__ bool shared() const { return shared_; }
 
-    /// Lends the warp's input to the partner. bytes: of what a sequence's results take.
+    /// Lends the warp's input to the partner. bytes: of one sequence's results.
     __device__ __forceinline__ void lend(const WarpContext& ctx, int bytes) const {
         if (!shared_) return;
         __syncwarp();
@@ -70,7 +70,7 @@ class InputShare {
         return ctx.state().exchanges[ctx.warp];
     }
 
-    Octets own_;
+    OctetRange own_;
     bool shared_;
 };
 

@@ -21,7 +21,7 @@ inline constexpr int kPolledBlocks = 4 * kSliceBlocks;
 /// per lane.
 template <int kAtOnce>
 __device__ __forceinline__ void fetch_lamport(const WarpContext& ctx, const DecodeOp& op, const Slices& slices,
-                                              int slice, const Octets& octets, char* to, const WorkItem& item,
+                                              int slice, const OctetRange& octets, char* to, const WorkItem& item,
                                               bool may_be_long) {
     static_assert(kLamportVectors % kAtOnce == 0 && kAtOnce % 2 == 0);
     const int begin = octets.first * kLamportVectors, end = octets.end * kLamportVectors;

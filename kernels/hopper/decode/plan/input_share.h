@@ -12,13 +12,13 @@ CODA_HD bool pairs_sms(const Shape& shape, int grid) {
 }
 
 /// Octets of sequences: first to end - 1.
-struct Octets {
+struct OctetRange {
     int first = 0, end = 1;
 
     CODA_HD int first_sequence() const { return first * kOctet; }
     CODA_HD int end_sequence(int batch) const { return end * kOctet < batch ? end * kOctet : batch; }
 };
 /// Those that the first or the second SM of a pair converts.
-CODA_HD Octets octets_of_rank(int rank) { return {rank, rank + 1}; }
+CODA_HD OctetRange octets_of_rank(int rank) { return {rank, rank + 1}; }
 
 }  // namespace coda::hopper::decode

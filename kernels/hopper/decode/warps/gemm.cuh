@@ -115,8 +115,8 @@ __device__ __forceinline__ std::uint32_t piece_sequences(const WarpContext& ctx,
     return __ballot_sync(kAllLanes, ctx.lane < ctx.shape().batch && has_input(ctx, op, ctx.lane));
 }
 
-/// Of an input of 4-bit integers: the warp's share of its `rounds` slices for the SM's tiles from `tile` on, where the
-/// pair's other SM may share it. That one's results may then come to the warp's input.
+/// For a matrix of 4-bit integers: the warp's share in the conversion of `rounds` slices, which the SM's tiles from
+/// `tile` on need. The pair's other SM has the rest of it if it has such tiles too; it may then store its results here.
 template <int kOctets>
 __device__ __forceinline__ InputShare lend_input(const WarpContext& ctx, const DecodeOp& op, const Slices& slices,
                                                  bool by_lamport, int tile, int rounds) {
@@ -128,7 +128,7 @@ __device__ __forceinline__ InputShare lend_input(const WarpContext& ctx, const D
 }
 
 /// Makes `rounds` slices of the input fixed point, `apart` bytes from one to the next. Lane b returns the sum of the
-/// squares of sequence b, where a norm follows.
+/// squares of sequence b, for an op with a norm.
 __device__ __forceinline__ float convert_input(const WarpContext& ctx, const DecodeOp& op, const Slices& slices,
                                                int slice, int rounds, int apart, const InputShare& share, char* input,
                                                const WorkItem& item) {

@@ -181,8 +181,8 @@ class GemmEpilogue {
         return 1.0f / sqrtf(square / static_cast<float>(op_.columns) + ctx_.operands().eps);
     }
 
-    /// All lanes come here; those whose task is not active store nothing. A lane's tasks go through each case together,
-    /// as one after the other would wait for its own results.
+    /// All lanes come here; those whose task is not active store nothing. A case interleaves a lane's tasks, so that an
+    /// instruction of one does not wait for the one before it.
     __device__ void finish(const Task (&tasks)[kLaneTasks], int tile) {
         const Shape& shape = ctx_.shape();
         const Exchange& exchange = ctx_.arguments.exchange;
