@@ -82,14 +82,20 @@ TEST_CASE("fused decode: an op list becomes five ops a layer, the head and the c
         REQUIRE(plan.ops.size() == 5 * 2 + 2);
         constexpr OpKind kLayer[] = {OpKind::qkv, OpKind::attention, OpKind::attn_out, OpKind::gate_up, OpKind::down};
         std::int64_t tiles = 0;
+        std::vector<int> of_sm(static_cast<std::size_t>(grid));
         for (std::size_t s = 0; s < plan.ops.size(); ++s) {
             const DecodeOp& op = plan.ops[s];
             CAPTURE(s, grid);
             CHECK(op.kind == (s < 10 ? kLayer[s % 5] : s == 10 ? OpKind::head : OpKind::choose));
             CHECK(op.rotation == tiles % grid);
             CHECK(op.embedded == (s < 3));
-            tiles += op.tiles;
+            const int of_op = op.kind == OpKind::attention ? 3 * plan.operands.shape.kv_heads : op.tiles;
+            for (int sm = 0; sm < grid; ++sm)
+                of_sm[static_cast<std::size_t>(sm)] += own_tiles(of_op, op.rotation, sm, grid).number;
+            tiles += of_op;
         }
+        const auto [least, most] = std::minmax_element(of_sm.begin(), of_sm.end());
+        CHECK(*most - *least <= 1);
         CHECK(plan.ops[0].tiles == 512 / 16);
         CHECK(plan.ops[0].columns == 80);
         CHECK(plan.ops[2].columns == 256);

@@ -14,7 +14,7 @@ __device__ __forceinline__ void await_arrivals(const WarpContext& ctx, const Wor
     const auto since = static_cast<std::uint32_t>(item.op % kLayerOps + 1);
     const std::uint32_t epoch = item.epoch - since;  // of down in the layer before
     for (int first = 0; first < ctx.grid(); first += 32 * kLoads)
-        ctx.watchdog.wait_or_exit(item, Awaited::arrivals, [&] {
+        ctx.watchdog.wait_together(item, Awaited::arrivals, [&] {
             uint2 seen[kLoads];
 #pragma unroll
             for (int u = 0; u < kLoads; ++u) {

@@ -21,18 +21,18 @@ struct InputSlice {
 };
 inline constexpr int kSlicesTogether = 2;
 
-/// Copies slices from words to shared memory. squares: where they are wanted, this lane's share of the sums of their
-/// squares. One warp; all loads of all slices are on their way at a time.
+/// Copies slices from words to shared memory. squares: with kSquares, this lane's share of the sums of their squares;
+/// 0 otherwise. One warp; all loads of all slices are on their way at a time.
+template <bool kSquares>
 __device__ __forceinline__ void fetch_ll(const WarpContext& ctx, const InputSlice (&slices)[kSlicesTogether],
-                                         const WorkItem& item, std::uint32_t epoch, bool wants_squares,
-                                         float (&squares)[kSlicesTogether]) {
+                                         const WorkItem& item, std::uint32_t epoch, float (&squares)[kSlicesTogether]) {
     constexpr int kLoads = kSliceColumns / 4 / 32;
     ptx::LlPair words[kSlicesTogether][kLoads];
 #pragma unroll
     for (auto& of_slice : words)
 #pragma unroll
         for (ptx::LlPair& pair : of_slice) pair = ll_pair_without_data(epoch);
-    ctx.watchdog.wait_or_exit(item, Awaited::input, [&] {
+    ctx.watchdog.wait_together(item, Awaited::input, [&] {
         std::uint32_t bits = 0;
 #pragma unroll
         for (int i = 0; i < kSlicesTogether; ++i)
@@ -49,17 +49,14 @@ __device__ __forceinline__ void fetch_ll(const WarpContext& ctx, const InputSlic
     });
 #pragma unroll
     for (int i = 0; i < kSlicesTogether; ++i) {
-#pragma unroll
-        for (int u = 0; u < kLoads; ++u)
-            if (const int four = ctx.lane + 32 * u; 4 * four < slices[i].padded)
-                *reinterpret_cast<uint2*>(slices[i].to + 8 * four) = ll_data_pair(words[i][u]);
         squares[i] = 0;
-        if (!wants_squares) continue;
 #pragma unroll
         for (int u = 0; u < kLoads; ++u) {
-            if (4 * (ctx.lane + 32 * u) >= slices[i].padded) continue;
+            const int four = ctx.lane + 32 * u;
+            if (4 * four >= slices[i].padded) continue;
             const uint2 pair = ll_data_pair(words[i][u]);
-            squares[i] += square_sum(pair.x) + square_sum(pair.y);
+            *reinterpret_cast<uint2*>(slices[i].to + 8 * four) = pair;
+            if constexpr (kSquares) squares[i] += square_sum(pair.x) + square_sum(pair.y);
         }
     }
 }
@@ -147,7 +144,7 @@ class SliceFetch {
             advance(place);
             const InputSlice slices[] = {input_slice(first), input_slice(second)};
             float squares[kSlicesTogether];
-            fetch_ll(ctx_, slices, item_, item_.epoch - 1, sums_squares(), squares);
+            fetch_ll<kSquares>(ctx_, slices, item_, item_.epoch - 1, squares);
             __syncwarp();
             if (!sums_squares()) continue;
             add(first.sequence, squares[0]);

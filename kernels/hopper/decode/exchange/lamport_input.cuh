@@ -8,9 +8,12 @@
 
 namespace coda::hopper::decode {
 
-__device__ __forceinline__ bool has_empty(const uint4& vector) {
-    return vector.x == kEmpty || vector.y == kEmpty || vector.z == kEmpty || vector.w == kEmpty;
+/// kEmpty where any of the vector's numbers is: no number is larger. Without a branch, since lanes would part there.
+__device__ __forceinline__ std::uint32_t largest_of(const uint4& vector) {
+    static_assert(kEmpty == 0xffffffffu);
+    return max(__vimax3_u32(vector.x, vector.y, vector.z), vector.w);
 }
+__device__ __forceinline__ bool has_empty(const uint4& vector) { return largest_of(vector) == kEmpty; }
 
 /// Blocks of a slice, of all sequences, that a warp polls. More would be too many bytes.
 inline constexpr int kPolledBlocks = 4 * kSliceBlocks;
@@ -40,18 +43,19 @@ __device__ __forceinline__ void fetch_lamport(const WarpContext& ctx, const Deco
 #pragma unroll
         for (int u = 0; u < kAtOnce; ++u) vectors[u] = uint4{u / 2 * kBlockColumns < columns ? kEmpty : 0, 0, 0, 0};
         if (may_be_long && first == begin && ctx.shape().batch * slices.most > kPolledBlocks)
-            ctx.watchdog.wait_or_exit(item, Awaited::input, [&] {
+            ctx.watchdog.wait_together(item, Awaited::input, [&] {
                 ptx::load_numbers(vectors[0], from, has_empty(vectors[0]));
                 return !has_empty(vectors[0]);
             });
-        ctx.watchdog.wait_or_exit(item, Awaited::input, [&] {
+        ctx.watchdog.wait_together(item, Awaited::input, [&] {
 #pragma unroll
             for (int u = 0; u < kAtOnce; ++u)
                 ptx::load_numbers(vectors[u], from + u * 32 * kVectorBytes, has_empty(vectors[u]));
-            bool all = true;
+            std::uint32_t largest = 0;
 #pragma unroll
-            for (const uint4& vector : vectors) all = all && !has_empty(vector);
-            return all;
+            for (int u = 0; u < kAtOnce; u += 2)
+                largest = __vimax3_u32(largest, largest_of(vectors[u]), largest_of(vectors[u + 1]));
+            return largest != kEmpty;
         });
         from += kAtOnce * 32 * kVectorBytes;
         __syncwarp();  // all have used what is there

@@ -361,12 +361,14 @@ class Lowering {
     }
 
     /// An op's tiles begin at the SM after the last one of the op before, so that over a step no SM has more than
-    /// one tile more than another.
+    /// one tile more than another. Attention counts with the tiles of unsplit sequences. Where SMs have a tile of
+    /// attention, they have one fewer of qkv or attn_out.
     void rotate() {
+        const Shape& shape = plan_.operands.shape;
         std::int64_t tiles = 0;
         for (DecodeOp& entry : plan_.ops) {
             entry.rotation = static_cast<std::int16_t>(tiles % plan_.grid);
-            tiles += entry.tiles;
+            tiles += entry.kind == OpKind::attention ? std::int64_t{shape.batch} * shape.kv_heads : entry.tiles;
         }
     }
 

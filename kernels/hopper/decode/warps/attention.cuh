@@ -143,7 +143,7 @@ class AttentionWarp {
         ptx::LlPair query[kQueryLoads], row[kPairs];
         for (ptx::LlPair& words : query) words = ll_pair_without_data(epoch);
         for (ptx::LlPair& words : row) words = ll_pair_without_data(epoch);
-        ctx_.watchdog.wait_or_exit(item_, Awaited::input, [&] {
+        ctx_.watchdog.wait_together(item_, Awaited::input, [&] {
             std::uint32_t bits = 0;
 #pragma unroll
             for (int u = 0; u < kQueryLoads; ++u) ptx::load_ll_pair(query[u], from + 2 * share(u), share(u) < loads);

@@ -124,7 +124,7 @@ class AttentionEpilogue {
         const std::uint64_t* first = split_ll(task.sequence, task.head, 0);
         std::uint64_t words[kMaxSplits] = {};
         ptx::LlPair statistics = ll_pair_without_data(item_.epoch);
-        ctx_.watchdog.wait_or_exit(item_, Awaited::splits, [&] {
+        ctx_.watchdog.wait_together(item_, Awaited::splits, [&] {
 #pragma unroll
             for (int i = 0; i < kMaxSplits; ++i)
                 if (i < number) words[i] = ptx::load_ll(first + i * kSplitWords + task.column + ctx_.lane);

@@ -47,7 +47,7 @@ __device__ __noinline__ void take_earlier(const Arguments& shared_arguments, cha
     ptx::LlPair words[kMost][kShares];
     for (auto& row : words)
         for (ptx::LlPair& pair : row) pair = ll_pair_without_data(epoch);
-    ctx.watchdog.wait_or_exit(item, Awaited::input, [&] {
+    ctx.watchdog.wait_together(item, Awaited::input, [&] {
         std::uint32_t bits = 0;
 #pragma unroll
         for (int row = 1; row < kMost; ++row)

@@ -142,7 +142,7 @@ class GemmEpilogue {
         const std::uint64_t* words = ctx_.words(first ? ctx_.arguments.exchange.x : ctx_.arguments.exchange.middle) +
                                      (std::int64_t{task.sequence} * shape.width + column) / 2;
         std::uint64_t word = 0;
-        ctx_.watchdog.wait_or_exit(item_, Awaited::residual, [&] {
+        ctx_.watchdog.wait_together(item_, Awaited::residual, [&] {
             if (task.active) word = ptx::load_ll(words);
             return !task.active || has_epoch(word, epoch);
         });

@@ -68,7 +68,7 @@ __device__ __noinline__ float2 take_norms(const Arguments& shared_arguments, cha
     ptx::LlPair of_queries = ll_pair_without_data(epoch), of_key = of_queries, columns[kShares][2];
     for (auto& four : columns)
         for (ptx::LlPair& words : four) words = of_queries;
-    ctx.watchdog.wait_or_exit(item, Awaited::input, [&] {
+    ctx.watchdog.wait_together(item, Awaited::input, [&] {
         ptx::load_ll_pair(of_queries, squares + row.kv_head * shape.group() * kHeadTiles + 2 * ctx.lane,
                           ctx.lane < shape.group() * kSquarePairs);
         ptx::load_ll_pair(of_key, squares + (shape.heads + row.kv_head) * kHeadTiles + 2 * (ctx.lane % kSquarePairs),
