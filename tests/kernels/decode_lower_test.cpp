@@ -310,6 +310,19 @@ TEST_CASE("fused decode: a list of another form is refused, and the message says
                Contains("model.norm is \"layernorm\""));
 }
 
+TEST_CASE("fused decode: stages in flight on the GPUs that were measured") {
+    constexpr double kH100 = 2.0 * 2619e6 * 5120 / 8, kH200 = 2.0 * 3201e6 * 6144 / 8;  // bytes per second
+    const auto stages = [](int batch, bool int4, double bytes_per_s) {
+        DecodePlan plan = plan_of(16, 2048, 8192, 32, 8, 64, batch);
+        plan.operands.shape.int4 = int4;
+        return layout_of(plan, in_flight_bytes(plan, bytes_per_s)).in_flight;
+    };
+    CHECK(stages(1, false, kH100) == 3);
+    CHECK(stages(2, false, kH200) == 5);
+    for (const int batch : {3, 16}) CHECK(stages(batch, false, kH200) == 3);
+    CHECK(stages(1, true, kH200) == 3);
+}
+
 TEST_CASE("fused decode: every part of shared memory has room of its own") {
     for (const int batch : {1, 2, 3, 4, 5, 8, 9, 12, 16})
         for (const bool int4 : {false, true})

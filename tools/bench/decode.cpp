@@ -40,7 +40,7 @@ struct Options {
     std::vector<std::string> models{"1B", "8B"};
     std::vector<int> batches{1, 2, 4, 8}, contexts{96, 128, 256, 1024, 8192};
     std::vector<std::string> weights{"bf16"}, decoders{"fused"};
-    int runs = 5, in_flight = 56;
+    int runs = 5, in_flight = 0;
     double stream = 0, watchdog = kDefaultWatchdog, warm_up = 0.1;
     std::string json, trace;
     bool overwrite = false, ops = false;
@@ -256,8 +256,10 @@ void add_decode(CLI::App& app) {
         ->delimiter(',')
         ->check(CLI::IsMember({"fused", "passes"}));
     command->add_option("--runs", options->runs, "Of 127 steps each")->check(CLI::PositiveNumber);
-    command->add_option("--in-flight", options->in_flight, "KB of loads per SM at a time, for `kernel`")
-        ->check(CLI::PositiveNumber);
+    command
+        ->add_option("--in-flight", options->in_flight,
+                     "KB of loads per SM at a time, for `kernel`; 0: what is fastest")
+        ->check(CLI::NonNegativeNumber);
     command->add_option("--stream", options->stream, "TB/s of the stream, instead of measuring it")
         ->check(CLI::PositiveNumber);
     command->add_flag("--ops", options->ops, "A table of the ops of a step, which is traced");

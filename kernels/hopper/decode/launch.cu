@@ -77,9 +77,11 @@ struct FusedDecode::Device {
         : plan(std::move(given)),
           options(chosen),
           kernel(kernel_for(plan)),
-          arguments{.operands = plan.operands,
-                    .layout = layout_of(plan, options.in_flight_bytes),
-                    .exchange = exchange_of(plan.operands.shape, plan.grid)},
+          arguments{
+              .operands = plan.operands,
+              .layout = layout_of(plan, options.in_flight_bytes > 0 ? options.in_flight_bytes
+                                                                    : in_flight_bytes(plan, memory_bytes_per_s())),
+              .exchange = exchange_of(plan.operands.shape, plan.grid)},
           ops(plan.ops.size()),
           maps(plan.ops.size()),
           words(static_cast<std::size_t>(arguments.exchange.words)),

@@ -14,9 +14,9 @@ namespace coda::hopper::decode {
 
 struct LaunchOptions {
     double watchdog_seconds = 2;
-    int in_flight_bytes = kInFlightBytes;
-    int most_steps = 32;   // per launch
-    int traced_step = -1;  // of each launch: the one for trace(); -1: none
+    int in_flight_bytes = 0;  // of loads per SM at a time; 0: what is fastest
+    int most_steps = 32;      // per launch
+    int traced_step = -1;     // of each launch: the one for trace(); -1: none
 };
 
 /// Members of the batch advance by up to `steps` tokens each; rows that do not run stay as they are. Its memory on the

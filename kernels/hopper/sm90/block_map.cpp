@@ -22,7 +22,7 @@ CUtensorMap encode(const WeightBlocks& of, std::int64_t block_columns, std::int6
     const CUresult status = tensor_map_encoder()(
         &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<Bf16*>(of.weights), extent.data(), stride.data(),
         box.data(), element_stride.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+        CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     require(status == CUDA_SUCCESS, "cuTensorMapEncodeTiled refused weights (", of.rows, " x ", of.columns, ", rows ",
             of.ld, " elements apart) with boxes of ", box_rows, " rows and ", box_blocks, " blocks of ", box_columns,
             " columns: error ", static_cast<int>(status));

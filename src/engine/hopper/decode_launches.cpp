@@ -82,7 +82,7 @@ DecodeLaunchesOffer offer_decode_launches(const Schedule& decode, const Memory& 
     hopper::decode::DecodePlan plan;
     try {
         plan = hopper::decode::lower(decode, memory, hopper::multiprocessors());
-        layout_of(plan, options.in_flight_bytes);
+        layout_of(plan);
     } catch (const Error& error) {
         return {.problem = error.what()};
     }

@@ -10,6 +10,7 @@
 #include "kernels/hopper/pointwise/row_stats.h"
 #include "kernels/hopper/run.h"
 #include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/sm90/device.h"
 #include "kernels/hopper/sm90/device_model.h"
 #include "kernels/oracle/oracle.h"
 #include "kernels/oracle/tolerance.h"
@@ -111,19 +112,12 @@ class HopperExecutor : public Executor {
     std::string device_model() const override { return device_name(); }
 
     DevicePeaks peaks() const override {
-        const auto attribute = [](cudaDeviceAttr which) {
-            int value = 0;
-            CUDA_CHECK(cudaDeviceGetAttribute(&value, which, device()));
-            return static_cast<double>(value);
-        };
         // 989.4 TFLOP/s of 132 SMs is the data sheet's dense bf16 figure of the H100 and H200 SXM, by which the field
-        // quotes MFU. Memory: two transfers per clock.
+        // quotes MFU.
         constexpr double kFlopsPerProcessor = 989.4e12 / hopper::kMultiprocessors;
-        const double flops_per_s = kFlopsPerProcessor * attribute(cudaDevAttrMultiProcessorCount);
-        return {.flops_per_s = flops_per_s,
-                .f8_flops_per_s = 2 * flops_per_s,
-                .bytes_per_s =
-                    2 * 1e3 * attribute(cudaDevAttrMemoryClockRate) * attribute(cudaDevAttrGlobalMemoryBusWidth) / 8};
+        const double flops_per_s = kFlopsPerProcessor * hopper::multiprocessors();
+        return {
+            .flops_per_s = flops_per_s, .f8_flops_per_s = 2 * flops_per_s, .bytes_per_s = hopper::memory_bytes_per_s()};
     }
 
     bool asynchronous() const override { return true; }
