@@ -11,6 +11,7 @@
 #include "kernels/hopper/ptx/ll.cuh"
 #include "kernels/hopper/ptx/mbarrier_poll.cuh"
 #include "kernels/hopper/ptx/shared.cuh"
+#include "kernels/hopper/sm90/warp.cuh"
 
 namespace coda::hopper::decode {
 
@@ -51,11 +52,11 @@ class Watchdog {
             }
         }
     }
-    /// The same for a warp whose lanes wait for different things: none goes on before all are ready. Lanes that left a
-    /// loop one by one would stay apart, and each group of them would wait for its next loads by itself.
+    /// The same for a warp whose lanes wait for different things: none continues before all are ready. Lanes that left
+    /// the loop one by one would stay apart, and each group of them would wait for its next loads by itself.
     template <class Ready>
     __device__ __forceinline__ void wait_together(const WorkItem& item, Awaited awaited, const Ready& ready) const {
-        wait_or_exit(item, awaited, [&] { return __all_sync(0xffffffffu, ready()) != 0; });
+        wait_or_exit(item, awaited, [&] { return __all_sync(kAllLanes, ready()) != 0; });
     }
     __device__ __forceinline__ void wait_barrier(const WorkItem& item, Awaited awaited, const std::uint64_t* barrier,
                                                  std::uint32_t parity) const {
