@@ -315,7 +315,7 @@ TEST_CASE("fused decode: stages in flight on the GPUs that were measured") {
     const auto stages = [](int batch, bool int4, double bytes_per_s) {
         DecodePlan plan = plan_of(16, 2048, 8192, 32, 8, 64, batch);
         plan.operands.shape.int4 = int4;
-        return layout_of(plan, in_flight_bytes(plan, bytes_per_s)).in_flight;
+        return layout_of(plan, fastest_in_flight(plan, bytes_per_s)).in_flight;
     };
     CHECK(stages(1, false, kH100) == 3);
     CHECK(stages(2, false, kH200) == 5);

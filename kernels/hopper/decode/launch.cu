@@ -80,7 +80,7 @@ struct FusedDecode::Device {
           arguments{
               .operands = plan.operands,
               .layout = layout_of(plan, options.in_flight_bytes > 0 ? options.in_flight_bytes
-                                                                    : in_flight_bytes(plan, memory_bytes_per_s())),
+                                                                    : fastest_in_flight(plan, memory_bytes_per_s())),
               .exchange = exchange_of(plan.operands.shape, plan.grid)},
           ops(plan.ops.size()),
           maps(plan.ops.size()),

@@ -14,7 +14,7 @@ namespace coda::hopper::decode {
 
 struct LaunchOptions {
     double watchdog_seconds = 2;
-    int in_flight_bytes = 0;  // of loads per SM at a time; 0: what is fastest
+    int in_flight_bytes = 0;  // of loads per SM at a time; 0: fastest_in_flight()
     int most_steps = 32;      // per launch
     int traced_step = -1;     // of each launch: the one for trace(); -1: none
 };

@@ -8,7 +8,8 @@
 
 namespace coda::hopper::decode {
 
-/// kEmpty where any of the vector's numbers is: no number is larger. Without a branch, since lanes would part there.
+/// kEmpty if any of the vector's numbers is: no number is larger. A comparison of each would be a branch of each, at
+/// which lanes diverge.
 __device__ __forceinline__ std::uint32_t largest_of(const uint4& vector) {
     static_assert(kEmpty == 0xffffffffu);
     return max(__vimax3_u32(vector.x, vector.y, vector.z), vector.w);

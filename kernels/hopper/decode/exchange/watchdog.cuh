@@ -53,7 +53,7 @@ class Watchdog {
         }
     }
     /// The same for a warp whose lanes wait for different things: none continues before all are ready. Lanes that left
-    /// the loop one by one would stay apart, and each group of them would wait for its next loads by itself.
+    /// the loop one by one would stay diverged, and each group of them would wait for its next loads by itself.
     template <class Ready>
     __device__ __forceinline__ void wait_together(const WorkItem& item, Awaited awaited, const Ready& ready) const {
         wait_or_exit(item, awaited, [&] { return __all_sync(kAllLanes, ready()) != 0; });

@@ -59,10 +59,10 @@ Exchange exchange_of(const Shape& shape, int grid) {
     return exchange;
 }
 
-int in_flight_bytes(const DecodePlan& plan, double memory_bytes_per_s) {
+int fastest_in_flight(const DecodePlan& plan, double memory_bytes_per_s) {
     const Shape& shape = plan.operands.shape;
     if (shape.int4 || uses_lamport(shape.batch)) return kInFlightBytes;
-    return static_cast<int>(2.3e-6 * memory_bytes_per_s / plan.grid);
+    return static_cast<int>(kInFlightSeconds * memory_bytes_per_s / plan.grid);
 }
 
 Layout layout_of(const DecodePlan& plan, int in_flight_bytes) {

@@ -171,10 +171,12 @@ struct Layout {
     int state = 0;  // SharedState
     int bytes = 0;
 };
-inline constexpr int kInFlightBytes = 56 * 1024;  // of loads per SM at a time: layout_of's default
-/// What is fastest on a GPU of plan.grid SMs. With more loads in flight memory is faster, but hand-overs take longer:
-/// so with LL words in bf16 as much as memory brings in 2.3 us, by measurement, and otherwise the default.
-int in_flight_bytes(const DecodePlan& plan, double memory_bytes_per_s);
+// Of loads per SM at a time. With more of them memory is faster, but hand-overs take longer. Where these have few
+// bytes, the best is what memory brings in this time. Both numbers were measured (docs/ATTEMPTS.md).
+inline constexpr int kInFlightBytes = 56 * 1024;
+inline constexpr double kInFlightSeconds = 2.3e-6;
+/// The bytes in flight that are fastest on a GPU of plan.grid SMs.
+int fastest_in_flight(const DecodePlan& plan, double memory_bytes_per_s);
 /// Throws Error where a model needs more than an SM has.
 Layout layout_of(const DecodePlan& plan, int in_flight_bytes = kInFlightBytes);
 

@@ -361,8 +361,8 @@ class Lowering {
     }
 
     /// An op's tiles begin at the SM after the last one of the op before, so that over a step no SM has more than
-    /// one tile more than another. Attention counts, with the tiles of unsplit sequences: at batch 1 an SM that has one
-    /// has one fewer of qkv or attn_out.
+    /// one tile more than another. Attention counts, with the tiles of unsplit sequences, so that at batch 1 its SMs
+    /// are among those that have a tile fewer of qkv or attn_out: their rings hold its keys and values too.
     void rotate() {
         const Shape& shape = plan_.operands.shape;
         std::int64_t tiles = 0;
