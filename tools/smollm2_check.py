@@ -8,7 +8,7 @@ The text is the repository's documents. transformers computes on the GPU where o
 
 * coda_train --eval: the loss is transformers' bf16 loss within 1e-3.
 * coda_generate --score, for each decoder: the logits of a prompt of 500 tokens are no further from transformers' fp32
-  logits than transformers' own in bf16, in relative RMS.
+  logits than transformers' own in bf16, in relative RMS and in KL divergence.
 * coda_generate, greedy, for each decoder: the text is transformers' in fp32, up to a token where the fp32 logits of the
   two choices lie within bf16's rounding of each other: a distance that has two standard deviations of the error of
   transformers' bf16 logits there, or one bf16 spacing of the best logit where that is larger.
@@ -36,6 +36,7 @@ try:
 except ImportError as error:
     sys.exit(f"smollm2_check.py: needs PyTorch and transformers: {error}")
 
+from logit_distance import Distances
 from token_shard import shard_bytes
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -93,10 +94,6 @@ class Programs:
         self.generate(decoder, [{"tokens": tokens}], "--score", "--logits", name)
         with open(self.path(name), "rb") as file:
             return torch.frombuffer(bytearray(file.read()), dtype=torch.float32).view(len(tokens) - 1, -1)
-
-
-def relative_rms(found, expected) -> float:
-    return ((found - expected).norm() / expected.norm()).item()
 
 
 def loss_of(model, tokens: list[int], sizes: Sizes, device: str) -> float:
@@ -198,13 +195,12 @@ def check(options, programs: Programs) -> list[str]:
 
     prompt = tokens[:sizes.prompt]
     exact, rounded = (reference.logits(name, prompt[:-1]) for name in ("fp32", "bf16"))
-    theirs = relative_rms(rounded, exact)
     prompts = reference.prompts(sizes.texts)
     texts = {name: [reference.greedy(name, start, sizes.tokens) for start in prompts] for name in ("fp32", "bf16")}
     for decoder in sizes.decoders:
-        ours = relative_rms(programs.logits(decoder, prompt), exact)
-        report.add(ours <= (theirs if cuda else CPU_TOLERANCE),
-                   f"{decoder}: logits of {len(prompt)} tokens {ours:.2e} from fp32, transformers bf16 {theirs:.2e}")
+        distances = Distances(programs.logits(decoder, prompt), rounded, exact)
+        report.add(distances.hold(None if cuda else CPU_TOLERANCE),
+                   f"{decoder}: logits of {len(prompt)} tokens {distances}")
         answers = programs.generate(decoder, [{"tokens": start, "temperature": 0, "max_tokens": sizes.tokens}
                                               for start in prompts])
         for answer, start, expected, other in zip(answers, prompts, texts["fp32"], texts["bf16"]):
