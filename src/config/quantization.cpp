@@ -1,6 +1,7 @@
 #include "src/config/quantization.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "src/config/codec.h"
@@ -83,7 +84,9 @@ void check_quantization(const json& quantization, const std::string& file) {
                      kTakeFloats));
 }
 
-json packed_quantization() {
+json packed_quantization(const std::vector<std::string>& floats) {
+    json ignore = json::array({"lm_head"});
+    for (const std::string& module : floats) ignore.push_back(module);
     const json weights = {{"num_bits", 4},
                           {"type", "int"},
                           {"symmetric", true},
@@ -95,7 +98,7 @@ json packed_quantization() {
     return {{"quant_method", "compressed-tensors"},
             {"format", "pack-quantized"},
             {"quantization_status", "compressed"},
-            {"ignore", {"lm_head"}},
+            {"ignore", std::move(ignore)},
             {"kv_cache_scheme", nullptr},
             {"config_groups",
              {{"group_0",

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "kernels/math/int4.h"
 
@@ -15,7 +16,8 @@ inline constexpr const char* kTakeFloats = "; take the model's folder in bf16, f
 /// columns, as compressed-tensors ("pack-quantized") or GPTQ store them, or `quantization` is null.
 void check_quantization(const nlohmann::json& quantization, const std::string& file);
 
-/// The quantization_config of a folder whose layers' matrices are stored as compressed-tensors' "pack-quantized".
-nlohmann::json packed_quantization();
+/// The quantization_config of a folder whose layers' matrices are stored as compressed-tensors' "pack-quantized", but
+/// for the head and the modules `floats`, which are not rounded.
+nlohmann::json packed_quantization(const std::vector<std::string>& floats);
 
 }  // namespace coda

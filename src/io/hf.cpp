@@ -220,6 +220,35 @@ void check_export_folder(const fs::path& folder) {
 
 namespace {
 
+/// The layers' matrices; embeddings and head stay in bf16.
+bool is_quantizable(const FileTensor& file, const ParameterLayout& layout) {
+    return file.matrix && layout.tensors[file.parts.front()].name.starts_with(kLayers);
+}
+
+/// What becomes of the layers' matrices as int4.
+struct Int4Export {
+    std::vector<std::string> floats;      // modules whose matrices stay
+    std::int64_t elements = 0, kept = 0;  // of all, of those
+    std::set<std::int64_t> columns;       // of those
+};
+
+Int4Export int4_export(const ModelConfig& model, const ParameterLayout& layout) {
+    Int4Export made;
+    for (const FileTensor& file : file_tensors(model, layout).tensors) {
+        if (!is_quantizable(file, layout)) continue;
+        require(!file.transposed, "--export-dtype int4: ", file.name,
+                " is stored transposed, which the layout of 4-bit integers is not; export as bfloat16");
+        made.elements += file.rows * file.cols;
+        if (divides_into_groups(file.cols)) continue;
+        made.floats.push_back(file.name.substr(0, file.name.rfind(".weight")));
+        made.kept += file.rows * file.cols;
+        made.columns.insert(file.cols);
+    }
+    require(made.kept < made.elements, "--export-dtype int4: no matrix of a layer has a multiple of ", kInt4Group,
+            " columns, which have a scale each; export as bfloat16");
+    return made;
+}
+
 /// The tensors of an export, in the files' order. A matrix is quantized once, when its codes are written, and turned
 /// once, when the first row of its transpose is.
 class ExportedTensors {
@@ -229,14 +258,10 @@ class ExportedTensors {
         : files_(file_tensors(model, layout).tensors), layout_(layout), master_(master) {
         const std::string_view floats = dtype == ExportDtype::float32 ? "F32" : "BF16";
         for (const FileTensor& file : files_) {
-            if (dtype != ExportDtype::int4 || !is_quantizable(file)) {
+            if (dtype != ExportDtype::int4 || !is_quantizable(file, layout) || !divides_into_groups(file.cols)) {
                 add(file, Part::floats, {file.name, file.shape(), floats});
                 continue;
             }
-            require(!file.transposed, "--export-dtype int4: ", file.name,
-                    " is stored transposed, which the layout of 4-bit integers is not; export as bfloat16");
-            require(file.cols % kInt4Group == 0, "--export-dtype int4: ", file.name, " has ", file.cols,
-                    " columns, not a multiple of ", kInt4Group, ", which have a scale each; export as bfloat16");
             add(file, Part::words, {file.name + "_packed", {file.rows, file.cols / kInt4PerWord}, "I32"});
             add(file, Part::scales, {file.name + "_scale", {file.rows, file.cols / kInt4Group}, "BF16"});
             add(file, Part::shape, {file.name + "_shape", {2}, "I64"});
@@ -277,10 +302,6 @@ class ExportedTensors {
     void add(const FileTensor& file, Part part, TensorSpec spec) {
         places_.push_back({&file, part});
         specs_.push_back(std::move(spec));
-    }
-    /// The layers' matrices; embeddings and head stay in bf16.
-    bool is_quantizable(const FileTensor& file) const {
-        return file.matrix && layout_.tensors[file.parts.front()].name.starts_with(kLayers);
     }
     static void copy(std::span<const std::byte> from, std::span<std::byte> out) {
         std::copy(from.begin(), from.end(), out.begin());
@@ -323,6 +344,16 @@ class ExportedTensors {
 
 }  // namespace
 
+std::string int4_export_note(const ModelConfig& model, const ParameterLayout& layout) {
+    const Int4Export made = int4_export(model, layout);
+    if (made.kept == 0) return "";
+    std::string columns;
+    for (const std::int64_t number : made.columns) columns += text(columns.empty() ? "" : " and ", number);
+    return text("note: ", (100 * made.kept + made.elements / 2) / made.elements,
+                "% of the layers' weights stay in bf16: matrices of ", columns, " columns, which are no multiple of ",
+                kInt4Group);
+}
+
 void export_weights(const fs::path& folder, const ModelConfig& model, const ParameterLayout& layout,
                     const MasterWeights& master, ExportDtype dtype, std::int64_t max_shard_bytes,
                     const std::optional<RunTokenizer>& tokenizer) {
@@ -333,7 +364,8 @@ void export_weights(const fs::path& folder, const ModelConfig& model, const Para
     ExportedTensors tensors(model, layout, master, dtype);
     nlohmann::json config = to_hf_json(model);
     config["torch_dtype"] = dtype == ExportDtype::float32 ? "float32" : "bfloat16";
-    if (dtype == ExportDtype::int4) config["quantization_config"] = packed_quantization();
+    if (dtype == ExportDtype::int4)
+        config["quantization_config"] = packed_quantization(int4_export(model, layout).floats);
 
     const fs::path aside = target.string() + ".partial";
     std::error_code ignored;

@@ -90,7 +90,7 @@ std::optional<Int4Matrix> Int4Matrix::find(const SafetensorsFolder& folder, cons
     if (matrix.transposed_) words = parts.find("qweight");
     if (words == nullptr) return std::nullopt;
     parts.file = words->file;
-    require(cols % kInt4Group == 0, weight, ": a quantized matrix of ", cols, " columns, not a multiple of ",
+    require(divides_into_groups(cols), weight, ": a quantized matrix of ", cols, " columns, not a multiple of ",
             kInt4Group);
     if (matrix.transposed_) {
         matrix.words_ = &parts.get("qweight", {cols / kInt4PerWord, rows}, "I32");

@@ -59,6 +59,10 @@ void unpack_int4(std::span<const std::uint32_t> words, std::span<const Scale> sc
     }
 }
 
+/// Whether the columns of a matrix divide into groups that have a scale each. A matrix where they do not is not
+/// rounded.
+constexpr bool divides_into_groups(std::int64_t cols) { return cols % kInt4Group == 0; }
+
 /// The number nearest to value / scale.
 int int4_of(float value, Bf16 scale);
 /// The scale of least square error among twenty, from (largest magnitude) / 7.5 down to 0.62 of it; 1 of zeros.

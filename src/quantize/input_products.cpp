@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/core/error.h"
+#include "src/io/int4_matrix.h"
 
 namespace coda {
 
@@ -36,7 +37,7 @@ InputProducts::InputProducts(Executor& executor, const Schedules& schedules, con
     : executor_(executor), schedules_(schedules), products_(layout.matrices.size()), norms_(layout.matrices.size()) {
     for (std::size_t i = 0; i < layout.matrices.size(); ++i) {
         const WeightMatrix& matrix = layout.matrices[i];
-        if (matrix.layer < 0) continue;
+        if (matrix.layer < 0 || !divides_into_groups(matrix.place.cols)) continue;
         products_[i].resize(static_cast<std::size_t>(matrix.place.cols * matrix.place.cols));
         if (!matrix.norm) continue;
         const auto read = [&](const PackedTensor& place) {
@@ -83,6 +84,7 @@ void InputProducts::after(Pass pass, std::size_t index, double, double) {
     if (step.layer < 0 || tensors.empty()) return;
     const GemmTensor& input = tensors.front();
     const auto matrix = static_cast<std::size_t>(input.projection - schedules_.weights.projections().data());
+    if (products_[matrix].empty()) return;
     add_products(products_[matrix], input_of(input, norms_[matrix]), input.view.cols);
 }
 

@@ -11,8 +11,9 @@
 
 namespace coda {
 
-/// Observes Pass::evaluate and adds up x xᵀ for every layer's matrices, on the host: a (K, K) in fp32 each. llama8b
-/// needs 33 GB. As a Hugging Face matrix expects it, an input includes the weight of the norm before the matrix.
+/// Observes Pass::evaluate and adds up x xᵀ for those of the layers' matrices that are to be rounded, on the host: a
+/// (K, K) in fp32 each. llama8b needs 33 GB. As a Hugging Face matrix expects it, an input includes the weight of the
+/// norm before the matrix.
 class InputProducts : public StepObserver {
   public:
     /// `layout`, the executor and the schedules must outlive it; `weights` are those in the executor.
@@ -22,7 +23,7 @@ class InputProducts : public StepObserver {
     bool reads_results() const override { return true; }
     void after(Pass pass, std::size_t index, double start_us, double ms) override;
 
-    /// Of matrix number `matrix` of the layout: the upper triangle of (K, K). Empty for one of no layer.
+    /// Of matrix number `matrix` of the layout: the upper triangle of (K, K). Empty for one that is not rounded.
     std::span<const float> of(std::size_t matrix) const { return products_[matrix]; }
     /// Frees it.
     void release(std::size_t matrix) { products_[matrix] = {}; }

@@ -28,15 +28,15 @@ QuantizedWeights::QuantizedWeights(const ParameterLayout& layout, const MasterWe
     for (std::size_t i = 0; i < layout.matrices.size(); ++i) {
         const WeightMatrix& matrix = layout.matrices[i];
         if (matrix.layer < 0) continue;
-        require(matrix.place.cols % kInt4Group == 0, matrix.name, " of layer ", matrix.layer, " has ",
-                matrix.place.cols, " columns, not a multiple of ", kInt4Group, ", which have a scale each");
-        std::vector<float> factor;
-        if (products != nullptr) {
-            factor = inverse_factor(products->of(i), matrix.place.cols);
-            products->release(i);
+        if (divides_into_groups(matrix.place.cols)) {
+            std::vector<float> factor;
+            if (products != nullptr) {
+                factor = inverse_factor(products->of(i), matrix.place.cols);
+                products->release(i);
+            }
+            for (const std::size_t tensor : tensors_of(layout, matrix.place))
+                if (!source.is_int4(tensor)) quantize(tensor, factor);
         }
-        for (const std::size_t tensor : tensors_of(layout, matrix.place))
-            if (!source.is_int4(tensor)) quantize(tensor, factor);
         const bool last = i + 1 == layout.matrices.size() || layout.matrices[i + 1].layer != matrix.layer;
         if (last) said(text("layer ", matrix.layer + 1, " of ", layers, " is rounded"));
     }

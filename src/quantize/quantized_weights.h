@@ -15,9 +15,9 @@ namespace coda {
 class QuantizedWeights : public MasterWeights {
   public:
     /// Rounds the layers' matrices of `source` to nearest or, with `products`, by GPTQ, a matrix at a time; what is
-    /// used of the products is freed. Matrices that are 4-bit integers already stay what they are. said(line): after
-    /// every layer. `layout` and `source` must outlive it. Throws Error naming a matrix whose columns are no multiple
-    /// of kInt4Group.
+    /// used of the products is freed. Matrices that are 4-bit integers already stay what they are, and so do those
+    /// whose columns are no multiple of kInt4Group. said(line): after every layer. `layout` and `source` must outlive
+    /// it.
     QuantizedWeights(const ParameterLayout& layout, const MasterWeights& source, InputProducts* products,
                      const std::function<void(const std::string&)>& said);
 

@@ -25,6 +25,9 @@ const DecodeSizes kShapes[] = {
      .context = 700,
      .int4 = true,
      .int4_head = true},
+    // 4-bit integers where matrices have whole groups of columns: attn_out and down; down by itself.
+    {.width = 144, .feed_forward = 640, .int4 = true},
+    {.batch = 4, .width = 576, .feed_forward = 1536, .heads = 9, .kv_heads = 3, .int4 = true},
     {.batch = 5, .context = 5000, .window = 1100},
     {.batch = 8, .layers = 3, .heads = 8, .kv_heads = 1, .head_dim = 128, .context = 700, .window = 70},
     {.batch = 2, .width = 256, .feed_forward = 640, .int4 = true, .window = 1},
@@ -52,6 +55,7 @@ const DecodeSizes kShapes[] = {
      .int4 = true,
      .int4_head = true},
     {.batch = 11, .layers = 3, .width = 256, .feed_forward = 640, .heads = 6, .int4 = true, .window = 70, .bias = true},
+    {.batch = 12, .width = 576, .feed_forward = 1536, .heads = 9, .kv_heads = 3, .int4 = true},
     {.batch = 13, .heads = 8, .kv_heads = 1, .context = 1500, .window = 1200, .head_norms = true},
     {.batch = 10, .width = 256, .feed_forward = 640, .heads = 6, .head_dim = 128, .int4 = true, .head_norms = true},
 };

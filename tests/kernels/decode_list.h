@@ -17,7 +17,7 @@ struct DecodeSizes {
     std::int64_t batch = 1, layers = 2, width = 80, feed_forward = 144;
     std::int64_t heads = 4, kv_heads = 2, head_dim = 64, context = 300;
     std::int64_t vocab = 101, padded_vocab = 112;
-    bool int4 = false, int4_head = false;  // 4-bit integers: the layers' matrices, the head's
+    bool int4 = false, int4_head = false;  // 4-bit integers: layers' matrices of whole groups; the head's
     bool norms = true;                     // these have the weights of norms before them, and scales with a mantissa
     std::int64_t window = 0;               // of positions that a token sees; 0: all
     bool bias = false, out_bias = false;   // of q, k and v; of attn_out
@@ -119,7 +119,7 @@ class DecodeList {
     }
     /// The operand w of a GEMM, and the step that unpacks it. norm: the number of the norm before it; -1: none.
     View w(int layer, const char* name, std::int64_t rows, std::int64_t cols, std::int64_t norm = -1) {
-        if (!(layer < 0 ? sizes.int4_head : sizes.int4)) return weights(rows, cols);
+        if (!(layer < 0 ? sizes.int4_head : sizes.int4) || cols % kInt4Group != 0) return weights(rows, cols);
         UnpackInt4 op;
         op.units = buffers.matrix(DType::i32, rows / kInt4Rows, cols / kInt4Group * kInt4UnitWords);
         auto* const words = buffers.memory().at<std::int32_t>(op.units);

@@ -55,6 +55,10 @@ const Case kCases[] = {
     {{.batch = 2, .layers = 2, .width = 640, .feed_forward = 2176, .heads = 32, .kv_heads = 8, .int4 = true}, {0, 33}},
     {{.batch = 5, .layers = 2, .width = 1152, .feed_forward = 4224, .int4 = true, .int4_head = true},
      {1, 0, 2, 64, 65}},
+    // Of some matrices only: attn_out and down; down by itself.
+    {{.batch = 3, .layers = 2, .width = 144, .feed_forward = 640, .int4 = true}, {1, 0, 65}},
+    {{.batch = 10, .layers = 2, .width = 208, .feed_forward = 1152, .heads = 3, .kv_heads = 3, .int4 = true},
+     {1, 0, 2, 64, 65, 0, 7, 9, 130, 3}},
     // SMs in pairs: inputs that are kept and fetched, tiles that only one SM of a pair has.
     {{.batch = 9, .layers = 2, .width = 384, .feed_forward = 4224, .int4 = true}, {1, 0, 2, 64, 65, 0, 7, 9, 130}},
     {{.batch = 16, .layers = 2, .width = 128, .feed_forward = 1152, .int4 = true, .int4_head = true},

@@ -2,6 +2,7 @@
 the codes and scales that a second implementation of the search finds."""
 
 import copy
+import json
 import math
 import os
 import random
@@ -201,7 +202,38 @@ class QuantizedFoldersTest(ProgramTestCase):
         self.assertEqual(*losses)
         write_folder(self.path("narrow"), HF_CONFIG, random_tensors(HF_CONFIG))
         self.refuse("--init-from", "narrow", "--export", "out", "--export-dtype", "int4",
-                    says=["--export-dtype int4", "q_proj.weight has 16 columns", "128"])
+                    says=["--export-dtype int4", "no matrix of a layer has a multiple of 128 columns"])
+        self.refuse("--init-from", "narrow", "--export", "out", "--export-dtype", "int4", "--calibrate", "4",
+                    says=["no matrix of a layer"])
+
+    def test_matrices_without_whole_groups_stay(self):
+        config = {**HF_CONFIG, "hidden_size": 64, "intermediate_size": 128, "vocab_size": 256}
+        plain = {name: (dtype, shape, [bf16(value) for value in values])
+                 for name, (dtype, shape, values) in random_tensors(config, seed=5).items()}
+        write_folder(self.path("plain"), config, plain)
+        for folder, calibrate in (("nearest", []), ("gptq", ["--calibrate", "4"])):
+            out = self.train("--init-from", "plain", "--export", folder, "--export-dtype", "int4", *calibrate).out
+            # Of a layer, 64 x (64 + 32 + 32 + 64) and 2 x 128 x 64 of 36864.
+            self.assertIn("note: 78% of the layers' weights stay in bf16: matrices of 64 columns, which are no multiple "
+                          "of 128\n", out)
+            packed = read_safetensors(self.path(folder, "model.safetensors"))
+            for name, tensor in plain.items():
+                if "down_proj" in name:
+                    self.assertEqual([packed[name + end][0] for end in ("_packed", "_scale")], ["I32", "BF16"])
+                else:
+                    self.assertEqual(packed[name][1:], tensor[1:], name)
+            with open(self.path(folder, "config.json"), encoding="utf-8") as file:
+                ignored = json.load(file)["quantization_config"]["ignore"]
+            self.assertEqual(sorted(ignored), sorted(
+                ["lm_head"] + [name.removesuffix(".weight") for name in plain if "_proj" in name and "down" not in name]))
+            wide = self.weights(folder)
+            self.assertTrue(all(wide[name][2] == plain[name][2] for name in plain if "down" not in name))
+            self.assertIn(f"weights from {folder}, 2 matrices of 4-bit integers\n",
+                          self.train("--init-from", folder, "--eval").out)
+            found, said = self.logits(folder)
+            self.assertIn("2 matrices of 4-bit integers", said)
+            write_folder(self.path(folder + "_floats"), config, wide)
+            self.assertEqual(found, self.logits(folder + "_floats")[0])
 
     def test_calibration(self):
         plain = {name: (dtype, shape, [bf16(value) for value in values])  # what is not rounded is written in bf16

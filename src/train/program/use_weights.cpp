@@ -58,6 +58,10 @@ int use_weights(const CommandLine& command) {
     if (!passes.empty()) session.emplace(config, passes, options.timing.has_value(), console);
     if (session) require_patience(config, passes, works_of(command, session->schedules()));
     const ParameterLayout layout = parameter_layout(config.model);
+    if (command.export_dir && command.export_dtype == ExportDtype::int4) {
+        const std::string note = int4_export_note(config.model, layout);
+        if (!note.empty()) console.line(note);
+    }
     const std::optional<RunTokenizer> tokenizer =
         command.export_dir ? exported_tokenizer(command, console) : data_tokenizer(command);
     const WeightsSource source(config, options.weights(), false, tokenizer, console);
