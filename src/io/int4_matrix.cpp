@@ -140,20 +140,21 @@ double number_of(float value, float scale) {
 
 int int4_of(float value, Bf16 scale) { return static_cast<int>(number_of(value, scale)); }
 
-Bf16 int4_scale_of(std::span<const float> group) {
-    constexpr int kScales = 20;
-    constexpr double kStep = 0.02, kWidest = (kMost - kLeast) / 2.0;
+Bf16 int4_scale_of(std::span<const float> group, std::span<const float> weights) {
+    constexpr int kScales = 36;
+    constexpr double kStep = 0.02;
     double largest = 0;
     for (const float value : group) largest = std::max(largest, std::abs(static_cast<double>(value)));
     Bf16 best(1.0f);
     double least = std::numeric_limits<double>::infinity();
     for (int i = 0; i < kScales; ++i) {
-        const Bf16 scale(static_cast<float>((1 - kStep * i) * largest / kWidest));
+        const Bf16 scale(static_cast<float>((1 - kStep * i) * largest / kMost));
         if (!(scale > 0)) break;  // a group of zeros, or of numbers too small for a scale
         double error = 0;
-        for (const float value : group) {
-            const double off = number_of(value, scale) * static_cast<double>(scale) - static_cast<double>(value);
-            error += off * off;
+        for (std::size_t k = 0; k < group.size(); ++k) {
+            const auto value = static_cast<double>(group[k]);
+            const double off = number_of(group[k], scale) * static_cast<double>(scale) - value;
+            error += (weights.empty() ? 1 : static_cast<double>(weights[k])) * off * off;
         }
         if (error < least) {
             least = error;

@@ -65,8 +65,9 @@ constexpr bool divides_into_groups(std::int64_t cols) { return cols % kInt4Group
 
 /// The number nearest to value / scale.
 int int4_of(float value, Bf16 scale);
-/// The scale of least square error among twenty, from (largest magnitude) / 7.5 down to 0.62 of it; 1 of zeros.
-Bf16 int4_scale_of(std::span<const float> group);
+/// The scale of least square error among 36, from (largest magnitude) / 7 down to 0.3 of it; 1 of zeros. A column's
+/// square counts `weights` times; empty: once.
+Bf16 int4_scale_of(std::span<const float> group, std::span<const float> weights = {});
 /// A row as codes and scales, in the layout of weight_packed and weight_scale: each group of kInt4Group columns rounded
 /// to nearest by its scale. row.size() is a multiple of kInt4Group; all elements are finite.
 void quantize_row(std::span<const float> row, std::span<std::uint32_t> words, std::span<Bf16> scales);

@@ -71,10 +71,10 @@ def bf16(value):
 
 
 def quantized(group):
-    """(codes, scale) of the scale of least square error among twenty."""
+    """(codes, scale) of the scale of least square error among 36."""
     best = None
-    for i in range(20):
-        scale = bf16((1 - 0.02 * i) * max(map(abs, group)) / 7.5)
+    for i in range(36):
+        scale = bf16((1 - 0.02 * i) * max(map(abs, group)) / 7)
         codes = [min(max(round(value / scale), -8), 7) for value in group]
         error = 0.0
         for code, value in zip(codes, group):
