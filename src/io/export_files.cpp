@@ -2,19 +2,23 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
 #include "src/config/json_file.h"
 #include "src/io/files.h"
+#include "src/io/json_member.h"
 #include "src/io/text_marks.h"
 
 namespace coda {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;  // a rewritten file keeps its order
+using Json = nlohmann::ordered_json;     // a rewritten file keeps its order
+constexpr const char* kModel = "model";  // the member of tokenizer.json with the vocabulary
 
 void write_json(const fs::path& path, const Json& document) { replace_file(path, bytes_of(document.dump(2) + "\n")); }
 
@@ -81,14 +85,25 @@ bool put_start(Json& tokenizer, const TokenizerFiles& files, const std::vector<s
 }
 
 void complete_tokenizer(const fs::path& path, const TokenizerFiles& files, const std::vector<std::int32_t>& start) {
-    Json tokenizer = Json::parse(read_file(path));
+    // The model stays as it is spelled: in a document that keeps its order, a vocabulary would take the square of its
+    // size.
+    std::string document = read_file(path), model;
+    if (const std::optional<std::string_view> member = json_member(document, kModel)) {
+        model = *member;
+        document.replace(static_cast<std::size_t>(member->data() - document.data()), member->size(), "null");
+    }
+    Json tokenizer = Json::parse(document);
     bool changed = put_start(tokenizer, files, start);
     for (const char* key : {"truncation", "padding"}) {
         if (!tokenizer.contains(key) || tokenizer[key].is_null()) continue;
         tokenizer[key] = nullptr;
         changed = true;
     }
-    if (changed) write_json(path, tokenizer);
+    if (!changed) return;
+    std::string text = tokenizer.dump(2) + "\n";
+    const std::string place = std::string("\n  \"") + kModel + "\": null";  // no other line is indented like that
+    if (!model.empty()) text.replace(text.find(place) + place.size() - 4, 4, model);
+    replace_file(path, bytes_of(text));
 }
 
 Json tokenizer_config(const TokenizerFiles& files, const ModelConfig& model) {
