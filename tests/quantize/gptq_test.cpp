@@ -116,7 +116,7 @@ TEST_CASE("the scale of a group is that of least weighted square error among 36"
             double least = std::numeric_limits<double>::infinity();
             for (int i = 0; i < 36; ++i)
                 least = std::min(least, error_of_scale(Bf16((1 - 0.02f * static_cast<float>(i)) * 3 / 7), weighted));
-            CHECK(error_of_scale(found, weighted) == least);
+            CHECK(error_of_scale(found, weighted) <= least * (1 + 1e-14));  // of sums in another order
         }
         moved += int4_scale_of(values, weights).bits != int4_scale_of(values).bits ? 1 : 0;
     }
