@@ -11,7 +11,8 @@ its own within bf16's rounding (2^-8 of the largest).
 
 With --generate, coda_generate decodes that text from the exported folder, token by token. Its logits must be no further
 from transformers' in fp32 than transformers' own in bf16 are, in relative RMS and in KL divergence; on the CPU, which
-computes in fp32, no further than 1e-4 in relative RMS. --decoder as coda_generate has it: "fused" ends with an error where the kernel does not run.
+computes in fp32, no further than 1e-4 in relative RMS. --decoder as coda_generate has it: "fused" ends with an error
+where the kernel does not run.
 
 Exit status: 0 all hold, 1 not.
 """
