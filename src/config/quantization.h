@@ -16,8 +16,8 @@ inline constexpr const char* kTakeFloats = "; take the model's folder in bf16, f
 /// columns, as compressed-tensors ("pack-quantized") or GPTQ store them, or `quantization` is null.
 void check_quantization(const nlohmann::json& quantization, const std::string& file);
 
-/// The quantization_config of a folder whose layers' matrices are stored as compressed-tensors' "pack-quantized", but
-/// for the head and the modules `floats`, which are not rounded.
+/// The quantization_config of a folder whose layers' matrices are stored as compressed-tensors' "pack-quantized". The
+/// head and the modules `floats` are named as not rounded.
 nlohmann::json packed_quantization(const std::vector<std::string>& floats);
 
 }  // namespace coda

@@ -225,11 +225,12 @@ bool is_quantizable(const FileTensor& file, const ParameterLayout& layout) {
     return file.matrix && layout.tensors[file.parts.front()].name.starts_with(kLayers);
 }
 
-/// What becomes of the layers' matrices as int4.
+/// The layers' matrices in an export as int4.
 struct Int4Export {
-    std::vector<std::string> floats;      // modules whose matrices stay
-    std::int64_t elements = 0, kept = 0;  // of all, of those
-    std::set<std::int64_t> columns;       // of those
+    std::int64_t elements = 0;         // of all matrices
+    std::int64_t floats = 0;           // of the matrices that stay floats
+    std::vector<std::string> modules;  // that have these
+    std::set<std::int64_t> columns;    // their widths
 };
 
 Int4Export int4_export(const ModelConfig& model, const ParameterLayout& layout) {
@@ -240,11 +241,11 @@ Int4Export int4_export(const ModelConfig& model, const ParameterLayout& layout) 
                 " is stored transposed, which the layout of 4-bit integers is not; export as bfloat16");
         made.elements += file.rows * file.cols;
         if (divides_into_groups(file.cols)) continue;
-        made.floats.push_back(file.name.substr(0, file.name.rfind(".weight")));
-        made.kept += file.rows * file.cols;
+        made.floats += file.rows * file.cols;
+        made.modules.push_back(file.name.substr(0, file.name.rfind(".weight")));
         made.columns.insert(file.cols);
     }
-    require(made.kept < made.elements, "--export-dtype int4: no matrix of a layer has a multiple of ", kInt4Group,
+    require(made.floats < made.elements, "--export-dtype int4: no matrix of a layer has a multiple of ", kInt4Group,
             " columns, which have a scale each; export as bfloat16");
     return made;
 }
@@ -346,10 +347,10 @@ class ExportedTensors {
 
 std::string int4_export_note(const ModelConfig& model, const ParameterLayout& layout) {
     const Int4Export made = int4_export(model, layout);
-    if (made.kept == 0) return "";
+    if (made.floats == 0) return "";
     std::string columns;
     for (const std::int64_t number : made.columns) columns += text(columns.empty() ? "" : " and ", number);
-    return text("note: ", (100 * made.kept + made.elements / 2) / made.elements,
+    return text("note: ", (100 * made.floats + made.elements / 2) / made.elements,
                 "% of the layers' weights stay in bf16: matrices of ", columns, " columns, which are no multiple of ",
                 kInt4Group);
 }
@@ -365,7 +366,7 @@ void export_weights(const fs::path& folder, const ModelConfig& model, const Para
     nlohmann::json config = to_hf_json(model);
     config["torch_dtype"] = dtype == ExportDtype::float32 ? "float32" : "bfloat16";
     if (dtype == ExportDtype::int4)
-        config["quantization_config"] = packed_quantization(int4_export(model, layout).floats);
+        config["quantization_config"] = packed_quantization(int4_export(model, layout).modules);
 
     const fs::path aside = target.string() + ".partial";
     std::error_code ignored;

@@ -64,14 +64,14 @@ class HfWeights : public MasterWeights {
 /// Throws Error when export_weights would refuse `folder`: it exists and is not an empty folder.
 void check_export_folder(const std::filesystem::path& folder);
 
-/// What an export as int4 leaves in bf16 of the layers' matrices, in a line; empty where it rounds them all. Throws
-/// Error where it could round none, or the files have them transposed.
+/// A note on the layers' matrices that an export as int4 keeps in bf16; empty where it rounds them all. Throws Error
+/// where it can round none, or where the files have them transposed.
 std::string int4_export_note(const ModelConfig& model, const ParameterLayout& layout);
 
 /// Writes config.json and the weights as `dtype`, sharded when they take more than max_shard_bytes, copies
 /// `tokenizer`'s files and completes them (export_files.h). transformers loads the folder unchanged. It is written as
 /// "<folder>.partial" and renamed, so it is complete wherever it exists; on error the partial folder is removed. int4
-/// leaves a matrix of which divides_into_groups is false in bf16, and names it in config.json.
+/// keeps a matrix in bf16 where its columns do not divide into groups, and config.json names it.
 void export_weights(const std::filesystem::path& folder, const ModelConfig& model, const ParameterLayout& layout,
                     const MasterWeights& master, ExportDtype dtype, std::int64_t max_shard_bytes = kMaxShardBytes,
                     const std::optional<RunTokenizer>& tokenizer = {});

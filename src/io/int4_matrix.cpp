@@ -131,8 +131,9 @@ namespace {
 
 constexpr int kLeast = -8, kMost = 7;
 
-/// Rounds by a sum of which the integers are the last bits, and clamps as integers, so that the loop vectorises. With
-/// quotients by the reciprocal: one that lies between two numbers may become the other, with the same error.
+/// The error of a group that is rounded by `scale`. The loop vectorises, as no step of it is a call or a division: a
+/// number is rounded by adding and subtracting 1.5 2^52, whose last bit is 1, and clamped as an integer. The reciprocal
+/// may send a quotient halfway between two integers to the other one, which has the same error.
 template <bool kWeighted>
 double square_error(std::span<const float> group, std::span<const float> weights, double scale) {
     constexpr double kIntegers = 0x1.8p52;

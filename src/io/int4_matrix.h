@@ -59,14 +59,13 @@ void unpack_int4(std::span<const std::uint32_t> words, std::span<const Scale> sc
     }
 }
 
-/// Whether the columns of a matrix divide into groups that have a scale each. A matrix where they do not is not
-/// rounded.
+/// Whether a matrix of `cols` columns has whole groups only. One that has not stays in floats.
 constexpr bool divides_into_groups(std::int64_t cols) { return cols % kInt4Group == 0; }
 
 /// The number nearest to value / scale.
 int int4_of(float value, Bf16 scale);
-/// The scale of least square error among 36, from (largest magnitude) / 7 down to 0.3 of it; 1 of zeros. A column's
-/// square counts `weights` times; empty: once.
+/// The scale of least square error among 36, from (largest magnitude) / 7 down to 0.3 of it; 1 of zeros. The
+/// square error of column k is multiplied by weights[k], if there are weights.
 Bf16 int4_scale_of(std::span<const float> group, std::span<const float> weights = {});
 /// A row as codes and scales, in the layout of weight_packed and weight_scale: each group of kInt4Group columns rounded
 /// to nearest by its scale. row.size() is a multiple of kInt4Group; all elements are finite.

@@ -11,9 +11,9 @@
 
 namespace coda {
 
-/// Observes Pass::evaluate and adds up x xᵀ for those of the layers' matrices that are to be rounded, on the host: a
-/// (K, K) in fp32 each. llama8b needs 33 GB. As a Hugging Face matrix expects it, an input includes the weight of the
-/// norm before the matrix.
+/// Observes Pass::evaluate. For every matrix of a layer that GPTQ rounds, the host sums x xᵀ over its inputs, a (K, K)
+/// in fp32. llama8b needs 33 GB. As a Hugging Face matrix expects it, an input includes the weight of the norm before
+/// the matrix.
 class InputProducts : public StepObserver {
   public:
     /// `layout`, the executor and the schedules must outlive it; `weights` are those in the executor.

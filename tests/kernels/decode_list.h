@@ -17,7 +17,7 @@ struct DecodeSizes {
     std::int64_t batch = 1, layers = 2, width = 80, feed_forward = 144;
     std::int64_t heads = 4, kv_heads = 2, head_dim = 64, context = 300;
     std::int64_t vocab = 101, padded_vocab = 112;
-    bool int4 = false, int4_head = false;  // 4-bit integers: layers' matrices of whole groups; the head's
+    bool int4 = false, int4_head = false;  // 4-bit integers: the layers' matrices with whole groups; the head
     bool norms = true;                     // these have the weights of norms before them, and scales with a mantissa
     std::int64_t window = 0;               // of positions that a token sees; 0: all
     bool bias = false, out_bias = false;   // of q, k and v; of attn_out

@@ -19,7 +19,8 @@ CUtensorMap encode(const WeightBlocks& of, std::int64_t block_columns, std::int6
                          static_cast<cuuint32_t>(box_blocks)};
     const std::array<cuuint32_t, 3> element_stride{1, 1, 1};
     CUtensorMap map{};
-    // Without L2 promotion: with 256 bytes for box rows of 128, decoding takes up to 5% longer (docs/ATTEMPTS.md).
+    // No L2 promotion: L2 would fetch 256 bytes for a box row of 128, and decoding takes up to 5% longer then
+    // (docs/ATTEMPTS.md).
     const CUresult status = tensor_map_encoder()(
         &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<Bf16*>(of.weights), extent.data(), stride.data(),
         box.data(), element_stride.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
