@@ -250,13 +250,26 @@ TEST_CASE("LinearSwigluBackward has the same bits with the transposed codes of d
     }
 }
 
+// In the same memory: an SM that has read the first run's largest magnitudes does not take them for the second run's,
+// which begin at 0.
 TEST_CASE("two runs of FP8 programs give the same bits", "[gpu][f8]") {
     if (!has_hopper()) return;
     for (const Program& program : cases::f8_programs()) {
         const GemmCase made = cases::make_case({program.name, 1536, 1536, 512}, {.optionals = true});
+        const cases::DeviceBuffers device(made.buffers, 5);
+        const Bytes inputs = download(made.buffers, device.memory());
         Bytes first;
         for (int run = 0; run < 2; ++run) {
-            const cases::DeviceBuffers device(made.buffers, 5);
+            for (std::size_t i = 0; i < inputs.size(); ++i)
+                CUDA_CHECK(cudaMemcpy(device.memory().address(made.buffers[i].view), inputs[i].data(), inputs[i].size(),
+                                      cudaMemcpyHostToDevice));
+            std::visit(
+                [&](const auto& op) {
+                    for_each_rounded(op, [&](const Rounded& codes) {
+                        CUDA_CHECK(cudaMemset(device.memory().address(codes.amax), 0, sizeof(float)));
+                    });
+                },
+                made.op);
             hopper::prepare(made.op, device.memory())(nullptr);
             CUDA_CHECK(cudaDeviceSynchronize());
             Bytes bytes = download(made.buffers, device.memory());

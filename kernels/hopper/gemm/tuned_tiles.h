@@ -214,8 +214,8 @@ struct PromotedShared {
     static constexpr double rate = 0.9, fixed = 50;
 };
 
-// LinearSwiglu from and to FP8: slots of 8 KiB. Milliseconds at 32768 x 16384 x 2048, in short runs: 1.504,
-// Square 1.523.
+// LinearSwiglu from and to FP8: slots of 8 KiB. On an H100, 128x192 takes 0.97 of 128x128's time at N 16384, K 2048,
+// and 0.89 at N 3072, K 576.
 struct SwigluF8 {
     static constexpr TileConfig config = medium(4, 4, {.group_rows = 2048});
     static constexpr double rate = 1.0, fixed = 0;
@@ -223,7 +223,7 @@ struct SwigluF8 {
 struct SwigluF8Square {
     static constexpr TileConfig config{
         .m = 128, .n = 128, .stages = 5, .slots = 4, .specialization = pingpong, .raster = {.group_columns = 2048}};
-    static constexpr double rate = 1.0, fixed = 0;
+    static constexpr double rate = 0.95, fixed = 0;
 };
 // RmsBackward from FP8 with promotion. The tensor cores work through the epilogue, in the second set of accumulators.
 // With the FP8 copies of dx, at 32768 x 2048 x 16384 under sustained load: 1.104 of cuBLASLt's time without the
