@@ -25,13 +25,6 @@ __device__ __forceinline__ void named_barrier_arrive_either(int second) {
         : "memory");
 }
 
-/// A value that other CTAs change. Other memory is not ordered with it.
-__device__ __forceinline__ float load_relaxed(const float* address) {
-    float value;
-    asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(value) : "l"(address) : "memory");
-    return value;
-}
-
 __device__ __forceinline__ int load_acquire(const int* address) {
     int value;
     asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
