@@ -250,8 +250,8 @@ TEST_CASE("LinearSwigluBackward has the same bits with the transposed codes of d
     }
 }
 
-// In the same memory: an SM that has read the first run's largest magnitudes does not take them for the second run's,
-// which begin at 0.
+// Both runs use the same memory: an SM must not take the first run's largest magnitudes for the second run's, which
+// begin at 0.
 TEST_CASE("two runs of FP8 programs give the same bits", "[gpu][f8]") {
     if (!has_hopper()) return;
     for (const Program& program : cases::f8_programs()) {

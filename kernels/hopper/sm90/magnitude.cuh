@@ -12,8 +12,8 @@ __device__ __forceinline__ float warp_largest(float value) {
 }
 
 /// *destination = max(*destination, value); both are at least 0. NOTE: it is read first, since most values do not raise
-/// it, and atomics on one address queue. It is read through L1, since all SMs read the same line, and an epilogue would
-/// wait for L2 each time. What is read may be older, and then smaller: that costs an atomic.
+/// it, and atomics on one address queue. It is read through L1: all SMs read one line, and epilogues would wait for L2.
+/// L1 holds nothing from before the kernel, so what is read may be older, but never larger. That costs an atomic.
 __device__ __forceinline__ void raise_magnitude(float* destination, float value) {
     if (value > __ldca(destination)) atomicMax(reinterpret_cast<unsigned*>(destination), __float_as_uint(value));
 }
