@@ -11,16 +11,17 @@
 namespace coda::cpu {
 
 /// The largest magnitude that each thread has seen. A NaN is none.
+template <class T = float>
 class LargestOfThreads {
   public:
-    void add(float value) {
-        float& own = largest_[static_cast<std::size_t>(omp_get_thread_num())];
+    void add(T value) {
+        T& own = largest_[static_cast<std::size_t>(omp_get_thread_num())];
         own = std::fmax(own, std::fabs(value));
     }
-    float of_all() const { return *std::max_element(largest_.begin(), largest_.end()); }
+    T of_all() const { return *std::max_element(largest_.begin(), largest_.end()); }
 
   private:
-    std::vector<float> largest_ = std::vector<float>(static_cast<std::size_t>(omp_get_max_threads()));
+    std::vector<T> largest_ = std::vector<T>(static_cast<std::size_t>(omp_get_max_threads()));
 };
 
 }  // namespace coda::cpu

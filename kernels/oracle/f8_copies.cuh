@@ -34,4 +34,31 @@ inline void compare_amax(OpCheck& check, const char* operand, const View& amax, 
     check.add(operand, {difference * difference, largest * largest, std::abs(difference), largest});
 }
 
+/// Compares the codes of a matrix, by rows and transposed, with those of value(row, column), and amax with the largest
+/// magnitude of these: exactly, as QuantiseF8 makes them.
+template <class Value>
+void compare_rounding(OpCheck& check, const RoundedNames& names, const Rounded& codes, DType format, std::int64_t rows,
+                      std::int64_t columns, const Value& value) {
+    const Tensor scale = live(check, codes.scale);
+    const bool wide = format == DType::f8e5m2;
+    const auto code = [=] __device__(std::int64_t row, std::int64_t column) {
+        const float scaled = scale[0] * value(row, column);
+        return wide ? static_cast<float>(F8E5M2(scaled)) : static_cast<float>(F8E4M3(scaled));
+    };
+    if (codes.rows) compare(check, names.rows, rows, columns, live(check, codes.rows), code);
+    if (codes.columns) {
+        const Tensor copy = live(check, codes.columns);
+        const bool paired = codes.columns.order == ColumnOrder::paired;
+        const auto transposed = [=] __device__(std::int64_t row, std::int64_t column) {
+            return copy(column, paired ? paired_place(row) : row);
+        };
+        compare(check, names.columns, rows, columns, transposed, code);
+    }
+    if (!codes.amax) return;
+    const double largest = sums_over(check, rows, columns, value, value).largest_expected;
+    const Tensor old = overwritten(check, names.amax, codes.amax, 0);
+    compare(check, names.amax, 1, 1, live(check, codes.amax),
+            [=] __device__(std::int64_t, std::int64_t) { return fmax(static_cast<double>(old[0]), largest); });
+}
+
 }  // namespace coda::oracle

@@ -103,9 +103,13 @@ void plant_element(Planting& result, const Tolerance& allowed) {
     const double off = 1.25 * allowed.largest * largest_of(result);
     if (off == 0) return result.flip_last_bit(row, column);
     const double value = result.get(row, column);
-    // Away from zero and by at least a whole step of bf16, so that rounding cannot undo the mistake.
-    const double step = std::fabs(value) / 64;
-    result.set(row, column, value + std::copysign(result.view().dtype == DType::bf16 ? off + step : off, value));
+    // Away from zero and by at least a whole step of a narrow format, so that rounding cannot undo the mistake.
+    const DType format = result.view().dtype;
+    const double step = format == DType::bf16     ? 1. / 64
+                        : format == DType::f8e4m3 ? 1. / 8
+                        : format == DType::f8e5m2 ? 1. / 4
+                                                  : 0;
+    result.set(row, column, value + std::copysign(off + step * std::fabs(value), value));
 }
 
 bool beyond(const Op& op, const oracle::OperandError& error) {

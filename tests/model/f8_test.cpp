@@ -153,7 +153,7 @@ TEST_CASE("only the gradient of q, k and v is in e5m2, and a step has its roundi
             for_each_operand(step.op, [&](const std::string&, const View& view, Access) {
                 if (view.dtype != DType::f8e5m2) return;
                 ++wide;
-                CHECK((std::string(step.name) == "dqkv_f8" || std::string(step.name) == "qkv_dgrad" ||
+                CHECK((std::string(step.name) == "attention_backward" || std::string(step.name) == "qkv_dgrad" ||
                        std::string(step.name) == "qkv_wgrad"));
             });
     CHECK(wide == 2 * 4);  // of a layer: two are written, one is read by the dgrad and one by the wgrad

@@ -142,8 +142,13 @@ struct BackwardKeys {
         store_fragments(operand, Tile::kKeyPanelBytes, 64 * consumer + 16 * warp, lane, rounded);
         ptx::fence_async_shared();
         ptx::named_barrier_sync(Barriers::kStore + consumer, kWarpgroupThreads);
-        // TMA store of the consumer's keys
-        if (warp == 0 && lane == 0) {
+        if constexpr (Tile::kRounds) {
+            const int first = work.key_block * Tile::kKeys + 64 * consumer;
+            store_codes<DType::f8e5m2, Tile::kHeadDim, kWarpgroupThreads>(
+                arguments.codes, work.sequence * arguments.seq_len + first, min(64, arguments.seq_len - first),
+                qkv_head * Tile::kHeadDim, 32 * warp + lane, PanelRows{operand, Tile::kKeyPanelBytes, 64 * consumer});
+        } else if (warp == 0 && lane == 0) {
+            // TMA store of the consumer's keys
 #pragma unroll
             for (int panel = 0; panel < Tile::kPanels; ++panel)
                 ptx::tma_store(&arguments.dqkv, operand + panel * Tile::kKeyPanelBytes + consumer * 64 * kPanelRowBytes,

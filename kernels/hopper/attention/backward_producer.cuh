@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "kernels/hopper/attention/backward_tile.h"
+#include "kernels/hopper/attention/codes.cuh"
 #include "kernels/hopper/ptx/bulk.cuh"
 #include "kernels/hopper/ptx/handoff.cuh"
 #include "kernels/hopper/ptx/mbarrier.cuh"
@@ -82,10 +83,16 @@ struct BackwardWithNormArguments : BackwardArguments {
 struct BackwardWithBiasArguments : BackwardArguments {
     BiasBackwardArguments bias;
 };
+template <class Arguments>
+struct WithCodesArguments : Arguments {
+    CodesArguments codes;
+};
+template <class Tile, class Arguments>
+using AndCodes = std::conditional_t<Tile::kRounds, WithCodesArguments<Arguments>, Arguments>;
 template <class Tile>
 using BackwardArgumentsOf =
-    std::conditional_t<Tile::kNorm, BackwardWithNormArguments,
-                       std::conditional_t<Tile::kBias, BackwardWithBiasArguments, BackwardArguments>>;
+    AndCodes<Tile, std::conditional_t<Tile::kNorm, BackwardWithNormArguments,
+                                      std::conditional_t<Tile::kBias, BackwardWithBiasArguments, BackwardArguments>>>;
 
 template <class Tile>
 struct BackwardShared {

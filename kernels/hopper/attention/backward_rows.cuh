@@ -85,11 +85,12 @@ struct FinishWithBiasArguments : FinishDQueryArguments {
 };
 template <class Tile>
 using FinishArgumentsOf =
-    std::conditional_t<Tile::kNorm, FinishWithNormArguments,
-                       std::conditional_t<Tile::kBias, FinishWithBiasArguments, FinishDQueryArguments>>;
+    AndCodes<Tile, std::conditional_t<Tile::kNorm, FinishWithNormArguments,
+                                      std::conditional_t<Tile::kBias, FinishWithBiasArguments, FinishDQueryArguments>>>;
 
-/// One query tile of one head: scales dQ, takes its dot part with q, turns it back through RoPE, and rounds it. With a
-/// norm of heads, goes back through it too. With a bias, leaves its share out of dot, and sums the columns.
+/// One query tile of one head: scales dQ, takes its dot part with q, turns it back through RoPE, and rounds it, to bf16
+/// or on to FP8 codes. With a norm of heads, goes back through it too. With a bias, leaves its share out of dot, and
+/// sums the columns.
 template <class Tile>
 __global__ void __launch_bounds__(kFinishDQueryThreads)
     attention_finish_dquery(const FinishArgumentsOf<Tile> arguments) {
@@ -191,10 +192,16 @@ __global__ void __launch_bounds__(kFinishDQueryThreads)
         if (Tile::kHeadDim == 128 && rotates && thread < count)
             arguments.rope.dot[head * arguments.rope.dot_ld + token0 + thread] = halves[0][thread] + halves[1][thread];
     }
-    for (int i = thread; i < count * kChunks; i += kFinishDQueryThreads)
-        *reinterpret_cast<uint4*>(arguments.dqkv + (token0 + i / kChunks) * arguments.dqkv_ld + head * Tile::kHeadDim +
-                                  i % kChunks * 8) =
-            *reinterpret_cast<const uint4*>(rows + i / kChunks * kPitch + i % kChunks * 16);
+    if constexpr (Tile::kRounds) {
+        store_codes<DType::f8e5m2, Tile::kHeadDim, kFinishDQueryThreads>(
+            arguments.codes, static_cast<int>(token0), count, head * Tile::kHeadDim, thread,
+            PitchedRows<kPitch>{ptx::shared_address(rows)});
+    } else {
+        for (int i = thread; i < count * kChunks; i += kFinishDQueryThreads)
+            *reinterpret_cast<uint4*>(arguments.dqkv + (token0 + i / kChunks) * arguments.dqkv_ld +
+                                      head * Tile::kHeadDim + i % kChunks * 8) =
+                *reinterpret_cast<const uint4*>(rows + i / kChunks * kPitch + i % kChunks * 16);
+    }
 }
 
 }  // namespace coda::hopper

@@ -19,8 +19,9 @@ struct BackwardTile {
     static_assert(limits::is_head_dim(kHeadDim_), "attention has no tile for this head_dim");
     static constexpr int kHeadDim = kHeadDim_;
     static constexpr bool kDocuments = kDocuments_;
-    static constexpr bool kNorm = false;  // whether q and k heads had a norm
-    static constexpr bool kBias = false;  // whether q, k and v have a bias
+    static constexpr bool kNorm = false;    // whether q and k heads had a norm
+    static constexpr bool kBias = false;    // whether q, k and v have a bias
+    static constexpr bool kRounds = false;  // whether dqkv is stored as FP8 codes
     static constexpr int kPanels = kHeadDim / 64;
     static constexpr int kConsumers = 2;
     static constexpr int kThreads = kWarpgroupThreads * (1 + kConsumers);

@@ -4,9 +4,10 @@
 //   lse = ln of the row sums of exp(q kᵀ / sqrt(head_dim))   (H, M)
 //
 // Roles      warpgroup 0: one thread loads                    (32 or 40 registers)
+//                         a warp per consumer stores o's codes, where o has them
 //            others: 64 query rows each, GEMMs and softmax    (160 or 232 registers)
 // Pipelines  queries with the tile's place, keys, values (a ring each)
-//                                                 full: 1 arrive + bytes   empty: 1 arrive per consumer warp
+//                                                 full: 1 arrive + bytes   empty: 1 arrive per warp that reads
 //            turn    named barrier per consumer: the previous consumer has issued its GEMMs, so that consumers take
 //                    turns on the tensor cores
 // Timeline   per block of keys, from the diagonal down:
@@ -20,6 +21,7 @@
 // result does not depend on the block that computes it.
 #pragma once
 
+#include "kernels/hopper/attention/forward_codes.cuh"
 #include "kernels/hopper/attention/forward_producer.cuh"
 #include "kernels/hopper/attention/fragments.cuh"
 #include "kernels/hopper/attention/online_softmax.cuh"
@@ -39,10 +41,10 @@ template <class Tile, bool kDocuments>
 struct ForwardConsumer {
     static constexpr int kBlocks = Tile::kKeys / 16;      // 16-key steps of P V
     static constexpr int kEarlyBlocks = 3 * kBlocks / 4;  // whose P is rounded while the last exponentials are made
-    static constexpr int kTurnBarrier = 1, kOutBarrier = 5;
+    static constexpr int kTurnBarrier = 1;
     static constexpr int kTurnThreads = 2 * kWarpgroupThreads;  // the one that waits and the one before it
 
-    const ForwardArguments& arguments;
+    const ForwardArgumentsOf<Tile>& arguments;
     const ForwardShared<Tile>& shared;
     int consumer, warp, lane;
     Ring<Tile::kQueryStages> queries;
@@ -55,7 +57,7 @@ struct ForwardConsumer {
     int start[2];  // first key each may see
     Stamps<true> stamps;
 
-    __device__ __forceinline__ ForwardConsumer(const ForwardArguments& given, const ForwardShared<Tile>& memory,
+    __device__ __forceinline__ ForwardConsumer(const ForwardArgumentsOf<Tile>& given, const ForwardShared<Tile>& memory,
                                                int consumer_, int warp_, int lane_)
         : arguments(given), shared(memory), consumer(consumer_), warp(warp_), lane(lane_) {}
 
@@ -245,10 +247,10 @@ struct ForwardConsumer {
         // Stage in shared memory, once the tile before has left it
         const bool issues = warp == 0 && lane == 0;
         if (issues) ptx::tma_store_wait_read<0>();
-        ptx::named_barrier_sync(kOutBarrier + consumer, kWarpgroupThreads);
+        ptx::named_barrier_sync(OutBarriers<Tile>::kFree + consumer, OutBarriers<Tile>::kThreads);
         store_fragments(staging, Tile::kOutPanelBytes, 16 * warp, lane, rounded);
         ptx::fence_async_shared();
-        ptx::named_barrier_sync(kOutBarrier + consumer, kWarpgroupThreads);
+        ptx::named_barrier_sync(OutBarriers<Tile>::kStaged + consumer, OutBarriers<Tile>::kThreads);
         // TMA store of the warpgroup's rows
         // NOTE: a store whose first coordinate is negative is an illegal instruction, where a load is none.
         if (issues && work.query + 64 * consumer >= 0) {
@@ -321,7 +323,7 @@ struct ForwardConsumer {
 
 template <class Tile, bool kDocuments>
 __global__ void __launch_bounds__(Tile::kThreads, 1)
-    attention_forward(const __grid_constant__ ForwardArguments arguments) {
+    attention_forward(const __grid_constant__ ForwardArgumentsOf<Tile> arguments) {
     extern __shared__ std::byte dynamic_shared[];
     const ForwardShared<Tile> shared(dynamic_shared);
     // Counted from the first consumer's first warp: in the loop this takes fewer instructions than a count of all.
@@ -332,7 +334,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
         constexpr int kWarps = 4 * Tile::kConsumers;
         for (int stage = 0; stage < Tile::kQueryStages; ++stage) {
             ptx::mbarrier_init(shared.query_full(stage), 1);
-            ptx::mbarrier_init(shared.query_empty(stage), kWarps);
+            ptx::mbarrier_init(shared.query_empty(stage), kWarps + (Tile::kRounds ? Tile::kConsumers : 0));
         }
         for (int stage = 0; stage < Tile::kStages; ++stage) {
             ptx::mbarrier_init(shared.key_full(stage), 1);
@@ -351,6 +353,8 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
 
     if (warp < 0) {
         ptx::decrease_registers<Tile::kProducerRegisters>();
+        if constexpr (Tile::kRounds)
+            if (warp >= -3 && warp + 3 < Tile::kConsumers) forward_store_codes<Tile>(arguments, shared, warp + 3, lane);
         if (warp == -4 && ptx::elect_one()) forward_load<Tile, kDocuments>(arguments, shared);
         __syncwarp();
     } else {

@@ -4,6 +4,9 @@
 
 #include <cuda.h>
 
+#include <type_traits>
+
+#include "kernels/hopper/attention/codes.cuh"
 #include "kernels/hopper/attention/forward_tile.h"
 #include "kernels/hopper/ptx/bulk.cuh"
 #include "kernels/hopper/ptx/mbarrier.cuh"
@@ -23,6 +26,12 @@ struct ForwardArguments {
     float scale;  // 1 / sqrt(head_dim)
     ForwardOrder order;
 };
+
+struct RoundingForwardArguments : ForwardArguments {
+    CodesArguments codes;  // of o
+};
+template <class Tile>
+using ForwardArgumentsOf = std::conditional_t<Tile::kRounds, RoundingForwardArguments, ForwardArguments>;
 
 template <class Tile>
 struct ForwardShared {

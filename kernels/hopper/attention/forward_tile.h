@@ -14,6 +14,7 @@ template <int kHeadDim_>
 struct ForwardTile {
     static_assert(limits::is_head_dim(kHeadDim_), "attention has no tile for this head_dim");
     static constexpr int kHeadDim = kHeadDim_;
+    static constexpr bool kRounds = false;  // whether o is stored as FP8 codes too
     static constexpr int kPanels = kHeadDim / 64;
     static constexpr int kConsumers = kHeadDim == 64 ? 3 : 2;
     static constexpr int kThreads = kWarpgroupThreads * (1 + kConsumers);

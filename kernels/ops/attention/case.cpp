@@ -105,6 +105,27 @@ AttentionCase make_attention(const AttentionCaseShape& shape, const Precision& p
     return made;
 }
 
+Rounded add_codes(AttentionCase& made, AttentionBuffer of, DType format) {
+    const View matrix = made.buffers[of];
+    const auto view = [&](DType dtype, std::int64_t rows, std::int64_t columns, ColumnOrder order) {
+        View next;
+        next.buffer = static_cast<BufferId>(made.buffers.size());
+        next.dtype = dtype;
+        next.rows = rows;
+        next.cols = next.ld = columns;
+        next.order = order;
+        made.buffers.push_back(next);
+        return next;
+    };
+    const DType statistic = made.buffers[kLse].dtype;
+    Rounded codes;
+    codes.scale = view(statistic, 1, 1, ColumnOrder::natural);
+    codes.rows = view(format, matrix.rows, matrix.cols, ColumnOrder::natural);
+    codes.columns = view(format, matrix.cols, matrix.rows, ColumnOrder::paired);
+    codes.amax = view(statistic, 1, 1, ColumnOrder::natural);
+    return codes;
+}
+
 namespace {
 
 enum class Pass { forward, backward, rope_backward, norm_backward, bias_backward };

@@ -36,7 +36,11 @@ enum AttentionBuffer {
     kRho,
     kDGain,
     kBias,
-    kDBias
+    kDBias,
+    kScale,  // of add_codes, like those that follow
+    kCodes,
+    kTransposedCodes,
+    kAmax
 };
 
 /// Operands are buffers 0, 1, ... of `buffers`, in the order of AttentionBuffer.
@@ -54,5 +58,8 @@ struct AttentionCase {
 std::vector<std::int32_t> packed_documents(std::int64_t batch, std::int64_t seq_len, double mean);
 
 AttentionCase make_attention(const AttentionCaseShape& shape, const Precision& precision);
+
+/// Adds buffers for the codes of kO or kDqkv, without gaps between their rows.
+Rounded add_codes(AttentionCase& made, AttentionBuffer of, DType format);
 
 }  // namespace coda::cases

@@ -8,6 +8,7 @@
 #include "kernels/cpu/exponential.h"
 #include "kernels/cpu/gemm_operands.h"
 #include "kernels/math/rope.h"
+#include "kernels/ops/attention/cpu_codes.h"
 #include "kernels/ops/attention/cpu_math.h"
 #include "kernels/ops/attention/op.h"
 
@@ -57,7 +58,16 @@ void softmax_backward_row(Compute* scores, Compute* dprobabilities, std::int64_t
     }
 }
 
-template <class Types>
+/// dqkv in storage.
+template <class Storage, class Compute>
+struct StoredGradient {
+    Rows<Storage> rows;
+    void put(std::int64_t row, std::int64_t column, Compute value) const {
+        rows[row][column] = static_cast<Storage>(value);
+    }
+};
+
+template <class Types, class Gradient>
 struct Backward {
     using Storage = typename Types::Storage;
     using Compute = typename Types::Compute;
@@ -70,8 +80,7 @@ struct Backward {
     const Compute* lse;  // (H, M)
     std::int64_t lse_ld;
     const std::int32_t* doc_start;
-    Storage* dqkv;
-    std::int64_t dqkv_ld;
+    Gradient dqkv;
     // Either delta (H, M) is given, or o is, and delta = Σ_head o ⊙ dout.
     const Storage* o = nullptr;
     std::int64_t o_ld = 0;
@@ -172,8 +181,7 @@ struct Backward {
             if (rotated) unrotate(m, gradient);
             if (bias) through_bias(m, slot, gradient);
         }
-        Storage* to = dqkv + m * dqkv_ld + slot * shape.head_dim;
-        for (std::int64_t j = 0; j < shape.head_dim; ++j) to[j] = static_cast<Storage>(gradient[j]);
+        for (std::int64_t j = 0; j < shape.head_dim; ++j) dqkv.put(m, slot * shape.head_dim + j, gradient[j]);
     }
 
     void kv_head(std::int64_t sequence, std::int64_t kv, BackwardBuffers<Compute>& buffers) const {
@@ -248,6 +256,51 @@ struct Backward {
     }
 };
 
+template <class Types, class Gradient>
+void run(const AttentionBackward& op, const Operands& operands, const AttentionShape& shape, const Gradient& gradient) {
+    using Storage = typename Types::Storage;
+    using Compute = typename Types::Compute;
+    Backward<Types, Gradient> backward{
+        .shape = shape,
+        .qkv = operands.get<Storage>("qkv", op.qkv, shape.rows, shape.columns()),
+        .qkv_ld = op.qkv.ld,
+        .dout = operands.get<Storage>("dout", op.dout, shape.rows, shape.heads * shape.head_dim),
+        .dout_ld = op.dout.ld,
+        .lse = operands.get<Compute>("lse", op.lse, shape.heads, shape.rows),
+        .lse_ld = op.lse.ld,
+        .doc_start = document_starts(operands, op.doc_start, shape),
+        .dqkv = gradient,
+        .o = operands.get_optional<Storage>("o", op.o, shape.rows, shape.heads * shape.head_dim),
+        .o_ld = op.o.ld,
+        .delta = operands.get_optional<Compute>("delta", op.delta, shape.heads, shape.rows),
+        .delta_ld = op.delta.ld,
+    };
+    if (op.rope) {
+        backward.dot = operands.get<Compute>("dot", op.dot, shape.head_slots(), shape.rows);
+        backward.dot_ld = op.dot.ld;
+        backward.positions = operands.get<std::int32_t>("positions", op.positions, 1, shape.rows);
+        backward.rope = operands.get<Compute>("rope", op.rope, op.rope.rows, shape.head_dim);
+        backward.rope_ld = op.rope.ld;
+        backward.rstd = operands.get_optional<Compute>("rstd", op.rstd, 1, shape.rows);
+        operands.require_indices("positions", backward.positions, shape.rows, op.rope.rows);
+    }
+    if (op.gain) {
+        const std::int64_t normed = shape.heads + shape.kv_heads, width = shape.head_dim;
+        backward.gain = rows_of<const Compute>(operands, "gain", op.gain, 2, width);
+        backward.pre = rows_of<const Storage>(operands, "pre", op.pre, shape.rows, normed * width);
+        backward.rho = rows_of<const Compute>(operands, "rho", op.rho, normed, shape.rows);
+        backward.dgain =
+            rows_of<Compute>(operands, "dgain", op.dgain, normed * op.sum_tiles(shape.rows, shape.seq_len), width);
+        backward.eps = static_cast<Compute>(op.eps);
+    }
+    if (op.bias) {
+        backward.bias = operands.get<Compute>("bias", op.bias, 1, shape.columns());
+        backward.dbias =
+            rows_of<Compute>(operands, "dbias", op.dbias, op.sum_tiles(shape.rows, shape.seq_len), shape.columns());
+    }
+    backward.run();
+}
+
 }  // namespace
 
 template <>
@@ -259,46 +312,16 @@ void execute(const AttentionBackward& op, const Memory& memory) {
         using Compute = typename Types::Compute;
         const Operands operands(op.name, memory);
         const AttentionShape shape = attention_shape(op);
-        Backward<Types> backward{
-            .shape = shape,
-            .qkv = operands.get<Storage>("qkv", op.qkv, shape.rows, shape.columns()),
-            .qkv_ld = op.qkv.ld,
-            .dout = operands.get<Storage>("dout", op.dout, shape.rows, shape.heads * shape.head_dim),
-            .dout_ld = op.dout.ld,
-            .lse = operands.get<Compute>("lse", op.lse, shape.heads, shape.rows),
-            .lse_ld = op.lse.ld,
-            .doc_start = document_starts(operands, op.doc_start, shape),
-            .dqkv = operands.get<Storage>("dqkv", op.dqkv, shape.rows, shape.columns()),
-            .dqkv_ld = op.dqkv.ld,
-            .o = operands.get_optional<Storage>("o", op.o, shape.rows, shape.heads * shape.head_dim),
-            .o_ld = op.o.ld,
-            .delta = operands.get_optional<Compute>("delta", op.delta, shape.heads, shape.rows),
-            .delta_ld = op.delta.ld,
-        };
-        if (op.rope) {
-            backward.dot = operands.get<Compute>("dot", op.dot, shape.head_slots(), shape.rows);
-            backward.dot_ld = op.dot.ld;
-            backward.positions = operands.get<std::int32_t>("positions", op.positions, 1, shape.rows);
-            backward.rope = operands.get<Compute>("rope", op.rope, op.rope.rows, shape.head_dim);
-            backward.rope_ld = op.rope.ld;
-            backward.rstd = operands.get_optional<Compute>("rstd", op.rstd, 1, shape.rows);
-            operands.require_indices("positions", backward.positions, shape.rows, op.rope.rows);
+        if (!op.dqkv.codes) {
+            run<Types>(op, operands, shape,
+                       StoredGradient<Storage, Compute>{
+                           rows_of<Storage>(operands, "dqkv", op.dqkv, shape.rows, shape.columns())});
+            return;
         }
-        if (op.gain) {
-            const std::int64_t normed = shape.heads + shape.kv_heads, width = shape.head_dim;
-            backward.gain = rows_of<const Compute>(operands, "gain", op.gain, 2, width);
-            backward.pre = rows_of<const Storage>(operands, "pre", op.pre, shape.rows, normed * width);
-            backward.rho = rows_of<const Compute>(operands, "rho", op.rho, normed, shape.rows);
-            backward.dgain =
-                rows_of<Compute>(operands, "dgain", op.dgain, normed * op.sum_tiles(shape.rows, shape.seq_len), width);
-            backward.eps = static_cast<Compute>(op.eps);
-        }
-        if (op.bias) {
-            backward.bias = operands.get<Compute>("bias", op.bias, 1, shape.columns());
-            backward.dbias =
-                rows_of<Compute>(operands, "dbias", op.dbias, op.sum_tiles(shape.rows, shape.seq_len), shape.columns());
-        }
-        backward.run();
+        require_codes(op.name, op.dqkv_names, op.dqkv.codes, DType::f8e5m2, shape.rows, shape.columns(),
+                      dtype_of<Compute>, false);
+        with_code_rows<F8E5M2, Storage, Compute>(op.dqkv.codes, memory,
+                                                 [&](const auto& codes) { run<Types>(op, operands, shape, codes); });
     });
 }
 

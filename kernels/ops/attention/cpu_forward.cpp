@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/execute.h"
 #include "kernels/cpu/exponential.h"
+#include "kernels/ops/attention/cpu_codes.h"
 #include "kernels/ops/attention/cpu_math.h"
 #include "kernels/ops/attention/op.h"
 
@@ -57,7 +58,13 @@ void online_softmax_row(Compute* scores, std::int64_t first, std::int64_t last, 
         for (std::int64_t j = 0; j < width; ++j) output[j] *= correction;
 }
 
-template <class Types>
+/// In place of codes.
+struct NoCodes {
+    template <class Compute>
+    void put(std::int64_t, std::int64_t, Compute) const {}
+};
+
+template <class Types, class Codes>
 struct Forward {
     using Storage = typename Types::Storage;
     using Compute = typename Types::Compute;
@@ -70,6 +77,7 @@ struct Forward {
     std::int64_t o_ld;
     Compute* lse;
     std::int64_t lse_ld;
+    Codes codes;  // of o
 
     const Storage* head(std::int64_t row, std::int64_t slot) const {
         return qkv + row * qkv_ld + slot * shape.head_dim;
@@ -121,8 +129,11 @@ struct Forward {
         for (std::int64_t i = 0; i < queries; ++i) {
             const Compute inverse = Compute(1) / sum[i];
             Storage* to = o + (row + first + i) * o_ld + h * shape.head_dim;
-            for (std::int64_t j = 0; j < shape.head_dim; ++j)
-                to[j] = static_cast<Storage>(output[i * width + j] * inverse);
+            for (std::int64_t j = 0; j < shape.head_dim; ++j) {
+                const Compute value = output[i * width + j] * inverse;
+                to[j] = static_cast<Storage>(value);
+                codes.put(row + first + i, h * shape.head_dim + j, value);
+            }
             lse[h * lse_ld + row + first + i] = maximum[i] + std::log(sum[i]);
         }
     }
@@ -137,19 +148,26 @@ void execute(const Attention& op, const Memory& memory) {
         using Compute = typename Types::Compute;
         const AttentionShape shape = attention_shape(op);
         const Operands operands(Attention::name, memory);
-        const Forward<Types> forward{
-            .shape = shape,
-            .qkv = operands.get<Storage>("qkv", op.qkv, shape.rows, shape.columns()),
-            .qkv_ld = op.qkv.ld,
-            .doc_start = document_starts(operands, op.doc_start, shape),
-            .o = operands.get<Storage>("o", op.o, shape.rows, shape.heads * shape.head_dim),
-            .o_ld = op.o.ld,
-            .lse = operands.get<Compute>("lse", op.lse, shape.heads, shape.rows),
-            .lse_ld = op.lse.ld,
+        const std::int64_t width = shape.heads * shape.head_dim;
+        const auto run = [&]<class Codes>(const Codes& codes) {
+            const Forward<Types, Codes> forward{
+                .shape = shape,
+                .qkv = operands.get<Storage>("qkv", op.qkv, shape.rows, shape.columns()),
+                .qkv_ld = op.qkv.ld,
+                .doc_start = document_starts(operands, op.doc_start, shape),
+                .o = operands.get<Storage>("o", op.o, shape.rows, width),
+                .o_ld = op.o.ld,
+                .lse = operands.get<Compute>("lse", op.lse, shape.heads, shape.rows),
+                .lse_ld = op.lse.ld,
+                .codes = codes,
+            };
+            for_each_kv_head<ForwardBuffers<Compute>>(
+                shape,
+                [&](std::int64_t sequence, std::int64_t kv, auto& buffers) { forward.kv_head(sequence, kv, buffers); });
         };
-        for_each_kv_head<ForwardBuffers<Compute>>(shape, [&](std::int64_t sequence, std::int64_t kv, auto& buffers) {
-            forward.kv_head(sequence, kv, buffers);
-        });
+        if (!op.o_codes) return run(NoCodes{});
+        require_codes(op.name, op.o_names, op.o_codes, DType::f8e4m3, shape.rows, width, dtype_of<Compute>, true);
+        with_code_rows<F8E4M3, Storage, Compute>(op.o_codes, memory, run);
     });
 }
 

@@ -6,11 +6,13 @@
 
 #include "kernels/core/integers.h"
 #include "kernels/hopper/attention/backward_rows.cuh"
+#include "kernels/hopper/attention/rounding_tile.h"
 #include "kernels/hopper/attention/shape.h"
 #include "kernels/hopper/plan.h"
 #include "kernels/hopper/sm90/check.h"
 #include "kernels/hopper/sm90/overlapped_launch.h"
 #include "kernels/hopper/sm90/tensor_map.h"
+#include "kernels/ops/attention/hopper_codes.h"
 #include "kernels/ops/attention/scratch.h"
 
 namespace coda::hopper {
@@ -75,6 +77,7 @@ std::vector<RowPasses<Tile>> row_passes(const AttentionGeometry& geometry, const
         shift(each.finish.rope.positions, token);
         shift(each.finish.rope.rstd, token);
         shift(each.finish.rope.dot, token);
+        if constexpr (Tile::kRounds) each.finish.codes.first_token = static_cast<int>(token);
         if constexpr (Tile::kNorm) {
             shift(each.finish.norm.pre, token * finish.norm.pre_ld);
             shift(each.finish.norm.rho, token);
@@ -117,7 +120,10 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
     arguments->key_value = sequence_map(memory, op.qkv, "qkv", op.seq_len, Tile::kKeys);
     arguments->query = sequence_map(memory, op.qkv, "qkv", op.seq_len, Tile::kQueries);
     arguments->dout = sequence_map(memory, op.dout, "dout", op.seq_len, Tile::kQueries);
-    arguments->dqkv = sequence_map(memory, op.dqkv, "dqkv", op.seq_len, 64);
+    if constexpr (Tile::kRounds)
+        arguments->codes = codes_arguments(op.name, op.dqkv_names, op.dqkv.codes, memory);
+    else
+        arguments->dqkv = sequence_map(memory, op.dqkv, "dqkv", op.seq_len, 64);
     arguments->rope = rope;
     arguments->seq_len = geometry.seq_len;
     arguments->padded = padded;
@@ -138,7 +144,7 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
     FinishArgumentsOf<Tile> finish{};
     static_cast<FinishDQueryArguments&>(finish) = {arguments->scratch.dquery,
                                                    reinterpret_cast<const __nv_bfloat16*>(memory.address(op.qkv)),
-                                                   reinterpret_cast<__nv_bfloat16*>(memory.address(op.dqkv)),
+                                                   reinterpret_cast<__nv_bfloat16*>(memory.at<Bf16>(op.dqkv)),
                                                    op.qkv.ld,
                                                    op.dqkv.ld,
                                                    rope,
@@ -146,6 +152,7 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
                                                    padded,
                                                    geometry.heads,
                                                    arguments->scale};
+    if constexpr (Tile::kRounds) finish.codes = arguments->codes;
     if constexpr (Tile::kNorm) finish.norm = arguments->norm = norm_arguments_of(op, memory);
     if constexpr (Tile::kBias) finish.bias = arguments->bias = bias_arguments_of(op, memory);
     const std::vector<RowPasses<Tile>> passes = row_passes<Tile>(geometry, rows, finish);
@@ -174,8 +181,11 @@ AttentionGeometry checked(const AttentionBackward& op) {
     require_backward_limits(op.name, geometry, AttentionScratch(op).padded);
     const std::int64_t tokens = op.qkv.rows, width = op.heads * op.head_dim;
     require_operand(op.name, "dout", op.dout, tokens, width, DType::bf16);
-    require_operand(op.name, "dqkv", op.dqkv, tokens, op.qkv.cols, DType::bf16);
     require_together(op);
+    if (op.dqkv.codes)
+        require_codes(op.name, op.dqkv_names, op.dqkv.codes, DType::f8e5m2, tokens, op.qkv.cols, DType::f32, false);
+    else
+        require_operand(op.name, "dqkv", op.dqkv, tokens, op.qkv.cols, DType::bf16);
     if (op.o) {
         require_operand(op.name, "o", op.o, tokens, width, DType::bf16);
         require(op.o.ld % 8 == 0, op.name, ": rows of o begin at multiples of ", op.o.ld * 2, " bytes, 16 are needed");
@@ -234,9 +244,13 @@ Launch bind(const AttentionBackward& op, const Plan&, const Memory& memory) {
         rope = {memory.at<std::int32_t>(op.positions), reinterpret_cast<const float2*>(memory.at<float>(op.rope)),
                 memory.at<float>(op.rstd), memory.at<float>(op.dot), op.dot.ld};
     const auto launch = [&]<template <int, bool> class Tile>(TileTemplate<Tile>) {
+        const auto of_tile = [&]<class One>() {
+            return op.dqkv.codes ? launch_backward<RoundingTile<One>>(op, memory, geometry, rope, rows)
+                                 : launch_backward<One>(op, memory, geometry, rope, rows);
+        };
         const auto of_head_dim = [&]<int kHeadDim>() {
-            return op.doc_start ? launch_backward<Tile<kHeadDim, true>>(op, memory, geometry, rope, rows)
-                                : launch_backward<Tile<kHeadDim, false>>(op, memory, geometry, rope, rows);
+            return op.doc_start ? of_tile.template operator()<Tile<kHeadDim, true>>()
+                                : of_tile.template operator()<Tile<kHeadDim, false>>();
         };
         return op.head_dim == 64 ? of_head_dim.template operator()<64>() : of_head_dim.template operator()<128>();
     };

@@ -13,16 +13,24 @@ constexpr double visible_pairs(std::int64_t rows, std::int64_t seq_len, std::int
     return window > 0 && window < seq_len ? m * (w - w * w / (2 * t)) : m * t / 2;
 }
 
+/// What codes may be off by: half a step, 2^-3 of an element in e5m2, 5.3e-2 RMS, and 2^-4 in e4m3; and what the
+/// element is off by itself.
+constexpr Tolerance attention_codes_tolerance(DType format) {
+    return format == DType::f8e5m2 ? Tolerance{6e-2, 1.4e-1} : Tolerance{3e-2, 8e-2};
+}
+
 /// Causal grouped-query attention: o = softmax(q kᵀ / sqrt(hd)) v per head; query t of a sequence sees keys
 /// [doc_start[t], t], or [0, t] without doc_start. Query head h reads key/value head h / (H / Hk).
 ///
 /// doc_start is where the row's document starts, as a position in the sequence, or the first key of the row's window if
 /// that comes later: with a window of W keys, the row's own included, max(start, t - W + 1). It does not decrease along
-/// a sequence. `window` only says so to cost().
+/// a sequence. `window` only says so to cost(). The codes of o are made from o as storage has it, as QuantiseF8 makes
+/// them.
 struct Attention {
     In<Matrix> qkv;            // (M, Nq) storage, [q heads | k heads | v heads], after RoPE
     In<Vector> doc_start;      // (1, M) i32, optional: the first key that the row sees
     Out<Matrix> o;             // (M, H hd) storage
+    Rounded o_codes;           // optional: (M, H hd) f8e4m3, and transposed, which may be absent
     Out<Matrix> lse;           // (H, M) statistic: natural log of Σ exp(q k / sqrt(hd))
     InOut<Scalar> next_tile;   // i32, for a Hopper GPU: how many tiles its blocks have drawn; 0 before and after
     std::int64_t seq_len = 0;  // T; M = B T
@@ -31,9 +39,10 @@ struct Attention {
 
     static constexpr Traits traits{Trait::work, Trait::flops, Trait::tolerance};
     static constexpr const char* name = "Attention";
-    static constexpr auto operands =
-        fields(field("qkv", &Attention::qkv), field("doc_start", &Attention::doc_start), field("o", &Attention::o),
-               field("lse", &Attention::lse), field("next_tile", &Attention::next_tile));
+    static constexpr RoundedNames o_names{"o_scale", "o_f8", "o_f8_t", "o_amax"};
+    static constexpr auto operands = fields(field("qkv", &Attention::qkv), field("doc_start", &Attention::doc_start),
+                                            field("o", &Attention::o), field(o_names, &Attention::o_codes),
+                                            field("lse", &Attention::lse), field("next_tile", &Attention::next_tile));
 
     static constexpr Work work = Work::attention;
     double flops() const {
@@ -42,8 +51,10 @@ struct Attention {
     }
     /// o: P is rounded to bf16 as an operand of the second GEMM. Where a query sees few keys, this error is as large as
     /// the error of storing o; where it sees many, the error averages out.
-    static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
-        return operand == "o" ? std::optional(Tolerance{4e-3, 1e-2}) : std::nullopt;
+    static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType dtype) {
+        if (operand == "o" || operand == "o_amax") return Tolerance{4e-3, 1e-2};
+        if (is_f8(dtype)) return attention_codes_tolerance(dtype);
+        return std::nullopt;
     }
 };
 
@@ -62,6 +73,7 @@ struct Attention {
 /// With bias, qkv is as LinearRope stored it with this bias, which the norm before the GEMM does not see: dot is
 /// Σ (qkv - bias) ⊙ dqkv, in the basis before the rotation. dbias is Σ dqkv / rstd over kSumRows rows of a sequence,
 /// before rounding, in row b ceil(T / kSumRows) + tile.
+/// Codes of dqkv are made from dqkv as storage has it, as QuantiseF8 makes them.
 struct AttentionBackward {
     In<Matrix> qkv;        // (M, Nq) storage
     In<Matrix> o;          // (M, H hd) storage; absent where delta is given
@@ -76,7 +88,7 @@ struct AttentionBackward {
     In<Matrix> pre;        // (M, (H + Hk) hd) storage: q and k before their norm
     In<Matrix> rho;        // (H + Hk, M) statistic
     In<Vector> bias;       // (1, Nq) master, optional: only with rope and without gain, with dbias
-    Out<Matrix> dqkv;      // (M, Nq) storage
+    Result dqkv;           // (M, Nq) storage; or codes by rows and transposed, f8e5m2
     Out<Partials> dot;     // (H + 2 Hk, M) statistic, with rope; from dq, dk, dv before rounding
     Out<Partials> dgain;   // ((H + Hk) sum_tiles(), hd) statistic
     Out<Partials> dbias;   // (sum_tiles(), Nq) statistic
@@ -86,6 +98,7 @@ struct AttentionBackward {
     std::int64_t window = 0;  // W, which doc_start has in it; 0: none
     double eps = 0;           // with gain
 
+    static constexpr RoundedNames dqkv_names{"dqkv_scale", "dqkv", "dqkv_t", "dqkv_amax"};
     static constexpr std::int64_t kSumRows = 64;
     /// Partials of dbias, and of dgain for each head.
     static constexpr std::int64_t sum_tiles(std::int64_t tokens, std::int64_t seq_len) {
@@ -101,7 +114,7 @@ struct AttentionBackward {
                field("rope", &AttentionBackward::rope), field("rstd", &AttentionBackward::rstd),
                field("doc_start", &AttentionBackward::doc_start), field("gain", &AttentionBackward::gain),
                field("pre", &AttentionBackward::pre), field("rho", &AttentionBackward::rho),
-               field("bias", &AttentionBackward::bias), field("dqkv", &AttentionBackward::dqkv),
+               field("bias", &AttentionBackward::bias), field(dqkv_names, &AttentionBackward::dqkv),
                field("dot", &AttentionBackward::dot), field("dgain", &AttentionBackward::dgain),
                field("dbias", &AttentionBackward::dbias), field("scratch", &AttentionBackward::scratch));
 
@@ -121,7 +134,10 @@ struct AttentionBackward {
     /// dot sums qkv ⊙ dqkv over a head, dgain g ⊙ ẑ and dbias dqkv over rows, with the errors of the gradient's
     /// factors: the same bounds, and room for terms that cancel.
     static constexpr Tolerance kDot{1e-2, 2e-2};
-    static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
+    /// dqkv_amax is one element's, not an RMS.
+    static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType dtype) {
+        if (operand == "dqkv_amax") return Tolerance{kGradient.largest, kGradient.largest};
+        if (is_f8(dtype)) return attention_codes_tolerance(dtype);
         return operand == "dot" || operand == "dgain" || operand == "dbias" ? kDot : kGradient;
     }
     static constexpr std::string_view part_of(std::string_view part) {
@@ -138,6 +154,8 @@ inline void require_together(const AttentionBackward& op) {
             ": pre, rho and dgain come with gain, which is missing");
     require(op.bias || !op.dbias, op.name, ": dbias comes with bias, which is missing");
     require(!op.bias || !op.gain, op.name, ": takes gain or bias, not both");
+    require(static_cast<bool>(op.dqkv) != static_cast<bool>(op.dqkv.codes), op.name,
+            ": writes dqkv to storage or as codes, one of them");
 }
 
 }  // namespace coda

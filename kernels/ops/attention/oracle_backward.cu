@@ -1,11 +1,13 @@
 // AttentionBackward, checked by its formula in op.h: for each query head, bands of queries against all keys up to the
 // band's last query, with whole P and dS in fp32. dk and dv add up over the bands and the query heads of a key/value
 // head.
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/math/rope.h"
 #include "kernels/ops/attention/op.h"
 #include "kernels/ops/attention/oracle_heads.cuh"
+#include "kernels/oracle/f8_copies.cuh"
 
 namespace coda::oracle {
 
@@ -103,17 +105,49 @@ void add_terms(OpCheck& check, const char* operand, const float* squares, std::i
     check.add_terms(operand, total.expected, total.largest_expected / std::sqrt(static_cast<double>(width)));
 }
 
+/// What the op wrote of dqkv: storage, or codes by rows and the scale that they have.
+struct Written {
+    Tensor rows;
+    float inverse_scale = 1, largest = INFINITY;
+    __device__ float operator()(std::int64_t row, std::int64_t column) const {
+        return rows(row, column) * inverse_scale;
+    }
+    /// What is expected of a value that is compared without the factor `unit`: codes end at the largest number.
+    __device__ double limited(double expected, double unit) const {
+        const double limit = largest / fabs(unit);
+        return fmin(fmax(expected, -limit), limit);
+    }
+};
+
+/// Rows of a head slot from `first` on.
+Written written(const Sequence<AttentionBackward>& sequence, std::int64_t slot, std::int64_t first) {
+    const Result& dqkv = sequence.op.dqkv;
+    if (!dqkv.codes) return {sequence.head(dqkv, slot, first)};
+    const float inverse = 1 / scalar_of(sequence.check.memory().address(dqkv.codes.scale));
+    const float largest = with_f8(dqkv.codes.rows.dtype, []<class F8>(F8) { return F8::largest(); });
+    return {sequence.head(dqkv.codes.rows, slot, first), inverse, inverse * largest};
+}
+
+/// With codes, raises `largest` to the largest magnitude of exact(row, column).
+template <class Exact>
+void find_largest(const Sequence<AttentionBackward>& sequence, std::int64_t rows, double& largest, const Exact& exact) {
+    if (!sequence.op.dqkv.codes) return;
+    const Sums sums = sums_over(sequence.check, rows, sequence.op.head_dim, exact, exact);
+    largest = std::max(largest, sums.largest_expected);
+}
+
 /// Compares a finished gradient of a q or k head that had a norm and its share of dot, and adds the band's share of its
 /// dgain. Everything is compared without the factors rstd and rho, as are the terms against which gradients are
 /// measured.
 void compare_normed(const Sequence<AttentionBackward>& sequence, const char* operand, std::int64_t slot,
-                    const Band& band, float* gradient, float* dgain) {
+                    const Band& band, float* gradient, float* dgain, double& largest) {
     const AttentionBackward& op = sequence.op;
     OpCheck& check = sequence.check;
     const std::int64_t width = op.head_dim;
     const Tensor rope = live(check, op.rope), gain = live(check, op.gain, slot < op.heads ? 0 : 1);
     const Tensor pre = sequence.head(op.pre, slot, band.first), rho = sequence.statistic(op.rho, slot, band.first);
-    const Tensor stored = sequence.head(op.dqkv, slot, band.first), dot = sequence.statistic(op.dot, slot, band.first);
+    const Written stored = written(sequence, slot, band.first);
+    const Tensor dot = sequence.statistic(op.dot, slot, band.first);
     const std::int32_t* positions = check.memory().at<std::int32_t>(op.positions) + sequence.start + band.first;
     const RowFactor rstd = row_factor(op.rstd, check, sequence.start + band.first);
     for_each(check, band.rows, width / 2, [=] __device__(std::int64_t row, std::int64_t pair) {
@@ -130,12 +164,18 @@ void compare_normed(const Sequence<AttentionBackward>& sequence, const char* ope
         for (std::int64_t j = 0; j < width; ++j) sum += static_cast<double>(gain[j]) * normed(row, j) * dn(row, j);
         return sum;
     };
+    const auto exact = [=] __device__(std::int64_t row, std::int64_t column) {
+        return gain[column] * dn(row, column) - whole(row) / width * normed(row, column);
+    };
     compare(
         check, operand, band.rows, width,
         [=] __device__(std::int64_t row, std::int64_t column) { return stored(row, column) / (rstd[row] * rho[row]); },
         [=] __device__(std::int64_t row, std::int64_t column) {
-            return gain[column] * dn(row, column) - whole(row) / width * normed(row, column);
+            return stored.limited(exact(row, column), rstd[row] * rho[row]);
         });
+    find_largest(sequence, band.rows, largest, [=] __device__(std::int64_t row, std::int64_t column) {
+        return exact(row, column) * rstd[row] * rho[row];
+    });
     const double eps = op.eps;
     compare(
         check, "dot", 1, band.rows,
@@ -152,12 +192,17 @@ void compare_normed(const Sequence<AttentionBackward>& sequence, const char* ope
 /// Compares a finished gradient of a head slot and, with rope, its share of dot. With bias, adds the band's share of
 /// its dbias.
 void compare_gradient(const Sequence<AttentionBackward>& sequence, const char* operand, std::int64_t slot,
-                      const Band& band, const float* gradient, float* dbias) {
+                      const Band& band, const float* gradient, float* dbias, double& largest) {
     const AttentionBackward& op = sequence.op;
     OpCheck& check = sequence.check;
     const std::int64_t width = op.head_dim;
     if (!op.rope) {
-        compare(check, operand, band.rows, width, sequence.head(op.dqkv, slot, band.first), band_of(gradient, width));
+        const Written stored = written(sequence, slot, band.first);
+        const Tensor exact = band_of(gradient, width);
+        compare(check, operand, band.rows, width, stored, [=] __device__(std::int64_t row, std::int64_t column) {
+            return stored.limited(exact(row, column), 1);
+        });
+        find_largest(sequence, band.rows, largest, exact);
         return;
     }
     const Tensor turned = band_of(gradient, width), rope = live(check, op.rope);
@@ -168,7 +213,7 @@ void compare_gradient(const Sequence<AttentionBackward>& sequence, const char* o
     const auto over_rstd = [=] __device__(float found, std::int64_t row) {
         return rstd == nullptr ? found : found / rstd[row];
     };
-    const Tensor stored = sequence.head(op.dqkv, slot, band.first);
+    const Written stored = written(sequence, slot, band.first);
     const Tensor dot = sequence.statistic(op.dot, slot, band.first);
     const auto finished = [=] __device__(std::int64_t row, std::int64_t column) {
         if (!rotated) return turned(row, column);
@@ -180,7 +225,12 @@ void compare_gradient(const Sequence<AttentionBackward>& sequence, const char* o
     compare(
         check, operand, band.rows, width,
         [=] __device__(std::int64_t row, std::int64_t column) { return over_rstd(stored(row, column), row); },
-        finished);
+        [=] __device__(std::int64_t row, std::int64_t column) {
+            return stored.limited(finished(row, column), rstd == nullptr ? 1 : rstd[row]);
+        });
+    find_largest(sequence, band.rows, largest, [=] __device__(std::int64_t row, std::int64_t column) {
+        return finished(row, column) * (rstd == nullptr ? 1 : rstd[row]);
+    });
     const Tensor value = sequence.head(op.qkv, slot, band.first);
     const float* bias = op.bias ? check.memory().at<float>(op.bias) + slot * width : nullptr;
     compare(
@@ -212,15 +262,16 @@ void check_op(const AttentionBackward& op, OpCheck& check) {
     const auto zero = [&](float* sums, std::int64_t count) {
         CUDA_CHECK(cudaMemsetAsync(sums, 0, static_cast<std::size_t>(count) * sizeof(float), check.stream()));
     };
+    double largest = 0;
     // A band of a head: the partials of dgain or dbias are compared after the last band.
     const auto compare_band = [&](const Sequence<AttentionBackward>& sequence, const char* operand, std::int64_t slot,
                                   const Band& band, float* gradient) {
         const bool normed = op.gain && slot < op.heads + op.kv_heads;
         if (arrays.sums != nullptr && band.first == 0) zero(arrays.sums, whole);
         if (normed) {
-            compare_normed(sequence, operand, slot, band, gradient, arrays.sums);
+            compare_normed(sequence, operand, slot, band, gradient, arrays.sums, largest);
         } else {
-            compare_gradient(sequence, operand, slot, band, gradient, arrays.sums);
+            compare_gradient(sequence, operand, slot, band, gradient, arrays.sums, largest);
         }
         if (band.first + band.rows < op.seq_len) return;
         const std::int64_t tiles = op.sum_tiles(op.seq_len, op.seq_len), b = sequence.start / op.seq_len;
@@ -272,6 +323,11 @@ void check_op(const AttentionBackward& op, OpCheck& check) {
             add_terms(check, "dk", arrays.dkey_terms, op.seq_len, width);
         }
     }
+    const Rounded& codes = op.dqkv.codes;
+    if (!codes) return;
+    compare(check, "dqkv_t", codes.rows.rows, codes.rows.cols, Untransposed{live(check, codes.columns), 0},
+            live(check, codes.rows));
+    compare_amax(check, "dqkv_amax", codes.amax, largest);
 }
 
 }  // namespace coda::oracle

@@ -4,6 +4,7 @@
 
 #include "kernels/ops/attention/op.h"
 #include "kernels/ops/attention/oracle_heads.cuh"
+#include "kernels/oracle/f8_copies.cuh"
 
 namespace coda::oracle {
 
@@ -75,6 +76,8 @@ void check_op(const Attention& op, OpCheck& check) {
             }
         }
     }
+    if (op.o_codes)
+        compare_rounding(check, op.o_names, op.o_codes, op.o_codes.rows.dtype, op.o.rows, op.o.cols, live(check, op.o));
     const auto* next_tile = check.memory().at<std::int32_t>(op.next_tile);
     compare(
         check, "next_tile", 1, 1, [=] __device__(std::int64_t, std::int64_t) { return static_cast<float>(*next_tile); },

@@ -1,6 +1,8 @@
 // The oracle against the attention kernels: causal and document masks, grouped heads, whole and in bands of queries.
 #include <algorithm>
+#include <utility>
 
+#include "kernels/hopper/run.h"
 #include "kernels/ops/attention/case.h"
 #include "tests/hopper/oracle_plants.h"
 
@@ -15,8 +17,9 @@ namespace {
 /// Device buffers of a case: normal q, k, v and dout; doc_start as the kernels want it; lse by the forward kernel.
 class Problem {
   public:
-    explicit Problem(const AttentionCaseShape& shape)
-        : made_(cases::make_attention(shape, kMixedBf16)), device_(buffers_of(made_, shape), 31) {
+    explicit Problem(const AttentionCaseShape& shape) : Problem(shape, cases::make_attention(shape, kMixedBf16)) {}
+    Problem(const AttentionCaseShape& shape, AttentionCase made)
+        : made_(std::move(made)), device_(buffers_of(made_, shape), 31) {
         if (shape.documents) {
             const std::vector<std::int32_t> starts = documents(shape);
             CUDA_CHECK(cudaMemcpy(memory().address(made_.buffers[cases::kDocStart]), starts.data(), starts.size() * 4,
@@ -26,6 +29,8 @@ class Problem {
 
     const AttentionCase& made() const { return made_; }
     const Memory& memory() const { return device_.memory(); }
+    /// Makes the lse that the gradients read.
+    void run_forward() const { hopper::prepare(made_.forward, memory())(nullptr); }
 
   private:
     static std::vector<cases::Buffer> buffers_of(const AttentionCase& made, const AttentionCaseShape& shape) {
@@ -41,6 +46,10 @@ class Problem {
         buffers[cases::kPositions] = {"", made.buffers[cases::kPositions], Fill::positions,
                                       static_cast<double>(shape.seq_len), Access::in};
         buffers[cases::kNextTile] = {"", made.buffers[cases::kNextTile], Fill::positions, 1, Access::inout};  // 0
+        if (buffers.size() > cases::kScale) {
+            buffers[cases::kScale] = {"", made.buffers[cases::kScale], Fill::ones, 16, Access::in};
+            buffers[cases::kAmax] = {"", made.buffers[cases::kAmax], Fill::ones, 0, Access::inout};
+        }
         buffers[cases::kScratch].view.dtype = DType::f32;
         buffers[cases::kScratch].view.cols = buffers[cases::kScratch].view.ld =
             made.buffers[cases::kScratch].cols / size_of(DType::f32);
@@ -93,6 +102,28 @@ TEST_CASE("the oracle judges attention", "[gpu][oracle]") {
         agrees(whole, alone.memory(), alone.made().norm_backward, "alone");
         agrees(whole, alone.memory(), alone.made().bias_backward, "alone");
     }
+}
+
+TEST_CASE("the oracle judges attention's codes", "[gpu][oracle][f8]") {
+    if (!has_hopper()) return;
+    oracle::Oracle oracle;
+    for (const std::int64_t head_dim : {64, 128})
+        for (const bool documents : {false, true}) {
+            const AttentionCaseShape shape{2, 296, 4, 2, head_dim, documents, 8};
+            AttentionCase forward = cases::make_attention(shape, kMixedBf16), backward = forward;
+            forward.forward.o_codes = add_codes(forward, cases::kO, DType::f8e4m3);
+            const Rounded codes = add_codes(backward, cases::kDqkv, DType::f8e5m2);
+            // Codes of o are judged by o as stored, and of dqkv transposed ones and amax by those by rows.
+            const Problem first(shape, forward), second(shape, backward);
+            judges_rightly(oracle, first.memory(), first.made().forward, "codes of o", launch_on_hopper,
+                           {"o_f8", "o_f8_t", "o_amax"});
+            for (AttentionBackward op :
+                 {second.made().rope_backward, second.made().norm_backward, second.made().bias_backward}) {
+                op.dqkv = codes;
+                second.run_forward();
+                judges_rightly(oracle, second.memory(), op, "codes of dqkv", launch_on_hopper, {"dqkv_t", "dqkv_amax"});
+            }
+        }
 }
 
 TEST_CASE("the oracle judges attention over a long context", "[gpu][oracle]") {

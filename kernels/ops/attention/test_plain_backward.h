@@ -9,7 +9,7 @@
 
 namespace coda::plain_backward {
 
-inline constexpr std::int64_t kBatch = 2, kSeqLen = 70, kHeads = 4, kKvHeads = 2, kHeadDim = 8;
+inline constexpr std::int64_t kBatch = 8, kSeqLen = 70, kHeads = 4, kKvHeads = 2, kHeadDim = 8;
 inline constexpr std::int64_t kRows = kBatch * kSeqLen, kNormed = kHeads + kKvHeads, kSlots = kNormed + kKvHeads,
                               kColumns = kSlots * kHeadDim;
 

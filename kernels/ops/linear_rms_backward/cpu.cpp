@@ -80,7 +80,7 @@ class RoundedDx {
     float scale_ = 1;
     float* amax_ = nullptr;
     Rows<F8E4M3> rows_, transposed_;
-    LargestOfThreads largest_;
+    LargestOfThreads<> largest_;
 };
 
 /// The op with the factors of a row, factors(row, rstd, dot / N). Calls stored(row, first column, number, their dx)

@@ -55,7 +55,7 @@ void from_codes(const LinearSwiglu& op, const Memory& memory, const F8Product& p
     const float z_scale = *memory.at<float>(op.z.codes.scale), y_scale = *memory.at<float>(op.y.codes.scale);
     auto *z_amax = memory.at<float>(op.z.codes.amax), *y_amax = memory.at<float>(op.y.codes.amax);
 
-    LargestOfThreads largest_z, largest_y;
+    LargestOfThreads<> largest_z, largest_y;
     product.run<float>(1, 2, [&](const AccumulatorTile<float>& tile) {
         for (std::int64_t i = 0; i < tile.rows; ++i) {
             const std::int64_t row = tile.row + i, token = paired_place(row);

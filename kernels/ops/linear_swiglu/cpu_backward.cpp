@@ -74,7 +74,7 @@ void from_codes(const LinearSwigluBackward& op, const Memory& memory, const Oper
     auto* amax = memory.at<float>(op.dz.codes.amax);
     const auto dot = rows_of<float>(operands, "dot", op.dot, ceil_div(n, op.tile), m);
 
-    LargestOfThreads largest;
+    LargestOfThreads<> largest;
     product.run<float>(1, op.tile, [&](const AccumulatorTile<float>& tile) {
         for (std::int64_t i = 0; i < tile.rows; ++i) {
             const std::int64_t row = tile.row + i, token = paired_place(row);

@@ -21,9 +21,9 @@ struct QuantiseF8 {
 
     static constexpr Traits traits{Trait::flops, Trait::tolerance};
     static constexpr const char* name = "QuantiseF8";
+    static constexpr RoundedNames names{"scale", "rows", "columns", "amax"};
     static constexpr auto operands =
-        fields(field("x", &QuantiseF8::x), field("rstd", &QuantiseF8::rstd),
-               field(RoundedNames{"scale", "rows", "columns", "amax"}, &QuantiseF8::codes));
+        fields(field("x", &QuantiseF8::x), field("rstd", &QuantiseF8::rstd), field(names, &QuantiseF8::codes));
 
     double flops() const { return 2 * static_cast<double>(x.count()); }
     /// The type of the codes.

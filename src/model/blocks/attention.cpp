@@ -137,6 +137,7 @@ void AttentionBlock::attend(StepList& step, const BatchInputs& batch) {
     step("attention", Attention{.qkv = heads_,
                                 .doc_start = batch.doc_start,
                                 .o = o_.store(),
+                                .o_codes = o_.codes(),
                                 .lse = write(lse_),
                                 .next_tile = write(next_tile_),
                                 .seq_len = s.seq_len,
@@ -149,7 +150,6 @@ void AttentionBlock::attend(StepList& step, const BatchInputs& batch) {
 const Stream& AttentionBlock::forward(StepList& step, const BatchInputs& batch, const Stream& in) {
     project(step, batch, in);
     attend(step, batch);
-    o_.round(step);
     attn_out_.close_branch(step, "rstd_mlp", o_, in.x, out_, square_, shape_.eps);
     return out_;
 }
@@ -178,7 +178,7 @@ void AttentionBlock::backward(StepList& step, const BatchInputs& batch, View& dx
                                                  .pre = pre_,
                                                  .rho = rho_,
                                                  .bias = qkv_.added(),
-                                                 .dqkv = dqkv_.store(),
+                                                 .dqkv = dqkv_.result(),
                                                  .dot = write(partials_),
                                                  .dgain = write(dgain_),
                                                  .dbias = write(dbias_),
@@ -201,7 +201,6 @@ void AttentionBlock::backward(StepList& step, const BatchInputs& batch, View& dx
         finish("k_norm_grad", s.heads, s.kv_heads, k_gain_gradient_);
     }
     if (qkv_.added()) qkv_.bias_gradient(step, dbias_, beta);
-    dqkv_.round(step);
     x_.transpose(step);
     qkv_.backward(step, "attn_norm_grad", dqkv_, x_, norm_, dx, beta, next);
 }

@@ -46,7 +46,7 @@ Rounded Activation::codes() {
     made_ = true;
     return {.scale = scale_.scale,
             .rows = codes_.rows ? write(codes_.rows) : View{},
-            .columns = codes_.columns ? write(codes_.columns) : View{},
+            .columns = keeps_columns_ && codes_.columns ? write(codes_.columns) : View{},
             .amax = scale_.amax ? write(scale_.amax) : View{}};
 }
 
