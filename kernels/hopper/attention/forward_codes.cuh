@@ -19,6 +19,8 @@ template <class Tile>
 struct OutBarriers {
     static constexpr int kFree = 5, kStaged = Tile::kRounds ? 8 : kFree;  // that of consumer 0
     static constexpr int kThreads = kWarpgroupThreads + (Tile::kRounds ? 32 : 0);
+    static_assert(Tile::kConsumers <= 3, "warpgroup 0 has three warps that do not load, and kStaged is kFree + 3");
+    static_assert(kStaged + Tile::kConsumers <= kNamedBarriers, "a block has 16 named barriers");
 };
 
 /// Stores the codes of one consumer's part of tile after tile.

@@ -1,5 +1,5 @@
-// What the roles of attention_forward share (arguments, shared memory, the work of a block), and the role of warpgroup
-// 0: the loader. The whole is described in forward.cuh.
+// What the roles of attention_forward share (arguments, shared memory, the work of a block), and the role of a thread
+// of warpgroup 0: the loader. The whole is described in forward.cuh.
 #pragma once
 
 #include <cuda.h>
@@ -61,7 +61,7 @@ struct ForwardShared {
     __device__ std::uint32_t barrier(int index) const { return key(2 * Tile::kStages) + Tile::kOutBytes + 8 * index; }
 };
 
-/// A tile's place, which the loader hands to the consumers with the queries.
+/// A tile's place, which the loader hands with the queries to the consumers and to the warps that store codes.
 struct ForwardWork {
     int sequence;  // negative: there are no more tiles
     int head;

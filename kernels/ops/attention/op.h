@@ -13,12 +13,6 @@ constexpr double visible_pairs(std::int64_t rows, std::int64_t seq_len, std::int
     return window > 0 && window < seq_len ? m * (w - w * w / (2 * t)) : m * t / 2;
 }
 
-/// What codes may be off by: half a step, 2^-3 of an element in e5m2, 5.3e-2 RMS, and 2^-4 in e4m3; and what the
-/// element is off by itself.
-constexpr Tolerance attention_codes_tolerance(DType format) {
-    return format == DType::f8e5m2 ? Tolerance{6e-2, 1.4e-1} : Tolerance{3e-2, 8e-2};
-}
-
 /// Causal grouped-query attention: o = softmax(q kᵀ / sqrt(hd)) v per head; query t of a sequence sees keys
 /// [doc_start[t], t], or [0, t] without doc_start. Query head h reads key/value head h / (H / Hk).
 ///
@@ -51,9 +45,9 @@ struct Attention {
     }
     /// o: P is rounded to bf16 as an operand of the second GEMM. Where a query sees few keys, this error is as large as
     /// the error of storing o; where it sees many, the error averages out.
-    static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType dtype) {
-        if (operand == "o" || operand == "o_amax") return Tolerance{4e-3, 1e-2};
-        if (is_f8(dtype)) return attention_codes_tolerance(dtype);
+    static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType) {
+        if (operand == "o") return Tolerance{4e-3, 1e-2};
+        if (operand == "o_f8" || operand == "o_f8_t" || operand == "o_amax") return kExact;  // next to o
         return std::nullopt;
     }
 };
@@ -134,10 +128,13 @@ struct AttentionBackward {
     /// dot sums qkv ⊙ dqkv over a head, dgain g ⊙ ẑ and dbias dqkv over rows, with the errors of the gradient's
     /// factors: the same bounds, and room for terms that cancel.
     static constexpr Tolerance kDot{1e-2, 2e-2};
+    /// dqkv as codes by rows: half a step of e5m2, 2^-3 of an element and 5.3e-2 RMS, and what the element is off by.
+    static constexpr Tolerance kCodes{6e-2, 1.4e-1};
     /// dqkv_amax is one element's, not an RMS.
     static constexpr std::optional<Tolerance> tolerance(std::string_view operand, DType dtype) {
+        if (operand == "dqkv_t") return kExact;  // next to dqkv
         if (operand == "dqkv_amax") return Tolerance{kGradient.largest, kGradient.largest};
-        if (is_f8(dtype)) return attention_codes_tolerance(dtype);
+        if (is_f8(dtype)) return kCodes;
         return operand == "dot" || operand == "dgain" || operand == "dbias" ? kDot : kGradient;
     }
     static constexpr std::string_view part_of(std::string_view part) {

@@ -7,6 +7,8 @@ using namespace coda::test;
 
 namespace {
 
+constexpr double kAmax = 0x1p-20;  // before a run
+
 enum class Adds { nothing, rope, norm, bias };
 
 struct Shape {
@@ -14,6 +16,7 @@ struct Shape {
     bool documents;
     Adds adds;
     std::int64_t gap;
+    double scale = 16;
 
     std::int64_t rows() const { return batch * seq_len; }
     std::int64_t columns() const { return (heads + 2 * kv_heads) * head_dim; }
@@ -21,11 +24,11 @@ struct Shape {
 
 Rounded codes(Buffers& buffers, const Shape& shape, DType format, std::int64_t columns) {
     Rounded made;
-    made.scale = buffers.scalar(DType::f32, 16);
+    made.scale = buffers.scalar(DType::f32, shape.scale);
     made.rows = buffers.matrix(format, shape.rows(), columns, columns + shape.gap);
     made.columns = buffers.matrix(format, columns, shape.rows(), shape.rows() + shape.gap);
     made.columns.order = ColumnOrder::paired;
-    made.amax = buffers.scalar(DType::f32, 0x1p-20);
+    made.amax = buffers.scalar(DType::f32, kAmax);
     return made;
 }
 
@@ -78,6 +81,12 @@ void require_same(const Buffers& buffers, std::initializer_list<std::tuple<const
     }
 }
 
+/// So that a run cannot leave results to the next one.
+void forget(Buffers& buffers, std::initializer_list<View> results, const Rounded& codes) {
+    for (const View& result : results) buffers.poison(result);
+    buffers.set(codes.amax, 0, 0, kAmax);
+}
+
 void check_forward(const Shape& shape) {
     Buffers buffers;
     const std::int64_t width = shape.heads * shape.head_dim;
@@ -101,6 +110,7 @@ void check_forward(const Shape& shape) {
     run_on_gpu(quantise, buffers);
     for (int run = 0; run < 2; ++run) {
         if (run == 1) rounded.o_codes.columns = {};
+        forget(buffers, {rounded.o, rounded.lse, rounded.o_codes.rows}, rounded.o_codes);
         run_on_gpu(rounded, buffers);
         require_same(buffers, {{"o", rounded.o, stored.o},
                                {"lse", rounded.lse, stored.lse},
@@ -124,6 +134,7 @@ void check_backward(const Shape& shape) {
     run_on_gpu(quantise, buffers);
     const Rounded &got = rounded.dqkv.codes, &expected = quantise.codes;
     for (int run = 0; run < 2; ++run) {
+        forget(buffers, {got.rows, got.columns}, got);
         run_on_gpu(rounded, buffers);
         require_same(buffers, {{"rows", got.rows, expected.rows},
                                {"columns", got.columns, expected.columns},
@@ -139,7 +150,7 @@ void check_backward(const Shape& shape) {
 void check(const Shape& shape) {
     INFO("B " << shape.batch << " T " << shape.seq_len << " H " << shape.heads << " Hk " << shape.kv_heads << " hd "
               << shape.head_dim << (shape.documents ? " documents" : "") << " adds " << static_cast<int>(shape.adds)
-              << " gap " << shape.gap);
+              << " gap " << shape.gap << " scale " << shape.scale);
     if (shape.adds == Adds::nothing) check_forward(shape);
     check_backward(shape);
 }
@@ -155,6 +166,49 @@ TEST_CASE("attention's codes have the bits of QuantiseF8's", "[gpu][attention][f
                 for (const auto& [batch, seq_len] :
                      {std::pair{16, 1}, {16, 17}, {2, 128}, {16, 129}, {4, 300}, {2, 1000}})
                     check({batch, seq_len, 4, 2, head_dim, documents, adds, documents ? 16 : 0});
+}
+
+// Blocks of the forward kernel take several tiles one after another: long ones, and such that end before the codes of
+// the tile before are stored.
+TEST_CASE("attention's codes have the bits of QuantiseF8's where blocks take many tiles", "[gpu][attention][f8]") {
+    if (!has_hopper()) return;
+    for (const std::int64_t head_dim : {64, 128})
+        for (const bool documents : {false, true})
+            for (const auto& [batch, seq_len, heads, kv_heads] :
+                 {std::tuple{8, 1000, 16, 1}, {512, 16, 4, 2}, {256, 72, 4, 2}})
+                check({batch, seq_len, heads, kv_heads, head_dim, documents, Adds::nothing, 0});
+}
+
+// Codes are rounded with arithmetic of bf16, and QuantiseF8 has that of fp32.
+TEST_CASE("attention's codes have the bits of QuantiseF8's at scales that clip them or make them 0",
+          "[gpu][attention][f8]") {
+    if (!has_hopper()) return;
+    for (const std::int64_t head_dim : {64, 128})
+        for (const double scale : {0x1p-40, 0x1p-8, 0x1p12, 0x1p40})
+            for (const Adds adds : {Adds::nothing, Adds::rope}) check({2, 300, 4, 2, head_dim, false, adds, 0, scale});
+}
+
+TEST_CASE("the GPU refuses codes of attention as the CPU does", "[gpu][attention][f8]") {
+    if (!has_hopper()) return;
+    const Shape shape{2, 128, 4, 2, 64, false, Adds::nothing, 0};
+    Buffers buffers;
+    AttentionBackward op = inputs(buffers, shape);
+    op.dqkv = codes(buffers, shape, DType::f8e5m2, shape.columns());
+    add_outputs(op, buffers, shape);
+    CHECK(refusal(op, buffers) == "accepted");
+    const auto refused = [&](const char* expected, void (*change)(Rounded&)) {
+        AttentionBackward changed = op;
+        change(changed.dqkv.codes);
+        CHECK(refusal(changed, buffers) == expected);
+    };
+    refused("AttentionBackward: operand dqkv_amax is missing", [](Rounded& codes) { codes.amax = {}; });
+    refused("AttentionBackward: operand dqkv_t is missing", [](Rounded& codes) { codes.columns = {}; });
+    refused("AttentionBackward: operand dqkv is f8e4m3, expected f8e5m2",
+            [](Rounded& codes) { codes.rows.dtype = DType::f8e4m3; });
+    refused(
+        "AttentionBackward: operand dqkv_t has its columns in natural order, expected pairs of each 16, as in a "
+        "transposed FP8 copy",
+        [](Rounded& codes) { codes.columns.order = ColumnOrder::natural; });
 }
 
 TEST_CASE("attention's codes, of more sequences than a grid has along z", "[gpu][attention][f8]") {

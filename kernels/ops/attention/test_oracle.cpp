@@ -117,8 +117,8 @@ TEST_CASE("the oracle judges attention's codes", "[gpu][oracle][f8]") {
             const Problem first(shape, forward), second(shape, backward);
             judges_rightly(oracle, first.memory(), first.made().forward, "codes of o", launch_on_hopper,
                            {"o_f8", "o_f8_t", "o_amax"});
-            for (AttentionBackward op :
-                 {second.made().rope_backward, second.made().norm_backward, second.made().bias_backward}) {
+            for (AttentionBackward op : {second.made().backward, second.made().rope_backward,
+                                         second.made().norm_backward, second.made().bias_backward}) {
                 op.dqkv = codes;
                 second.run_forward();
                 judges_rightly(oracle, second.memory(), op, "codes of dqkv", launch_on_hopper, {"dqkv_t", "dqkv_amax"});

@@ -20,17 +20,7 @@ void Activation::keep_rows(std::int64_t rows) {
 void Activation::from(StepList& step, const View& storage, const View& rstd) {
     storage_ = storage;
     rstd_ = rstd;
-    round(step);
-}
-
-void Activation::round(StepList& step) {
-    if (!scale_ || made_) return;
-    made_ = true;
-    const Rounded codes{.scale = scale_.scale,
-                        .rows = write(codes_.rows),
-                        .columns = keeps_columns_ ? write(codes_.columns) : View{},
-                        .amax = scale_.amax ? write(scale_.amax) : View{}};
-    step(std::string(name_) + "_f8", QuantiseF8{.x = storage_, .rstd = rstd_, .codes = codes});
+    if (scale_ && !made_) step(std::string(name_) + "_f8", QuantiseF8{.x = storage_, .rstd = rstd_, .codes = codes()});
 }
 
 void Activation::transpose(StepList& step) {

@@ -43,8 +43,6 @@ class Activation {
     /// Its place in storage, and the row factor that the values there lack; then codes, where GEMMs read codes and the
     /// op that made the values has not made them: step NAME_f8.
     void from(StepList& step, const View& storage, const View& rstd = {});
-    /// The codes of what has been written to storage, where GEMMs read codes: step NAME_f8.
-    void round(StepList& step);
     /// Transposed codes where the forward pass has kept none: step NAME_f8_t.
     void transpose(StepList& step);
 
@@ -59,7 +57,7 @@ class Activation {
     const View& storage() const { return storage_; }
     const View& storage_rstd() const { return rstd_; }
 
-    /// A result of an op that cannot round: the storage.
+    /// A result in storage, whatever GEMMs read.
     const View& store() { return write(storage_); }
     /// A result of an op that can: storage, or codes.
     Result result();
