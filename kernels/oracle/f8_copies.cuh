@@ -34,8 +34,8 @@ inline void compare_amax(OpCheck& check, const char* operand, const View& amax, 
     check.add(operand, {difference * difference, largest * largest, std::abs(difference), largest});
 }
 
-/// Compares the codes of a matrix, by rows and transposed, with those of value(row, column), and amax with the largest
-/// magnitude of these: exactly, as QuantiseF8 makes them.
+/// Compares codes by rows and transposed codes with the codes of value(row, column), as QuantiseF8 rounds it, and amax
+/// with the largest |value|.
 template <class Value>
 void compare_rounding(OpCheck& check, const RoundedNames& names, const Rounded& codes, DType format, std::int64_t rows,
                       std::int64_t columns, const Value& value) {

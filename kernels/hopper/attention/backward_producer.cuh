@@ -83,12 +83,6 @@ struct BackwardWithNormArguments : BackwardArguments {
 struct BackwardWithBiasArguments : BackwardArguments {
     BiasBackwardArguments bias;
 };
-template <class Arguments>
-struct WithCodesArguments : Arguments {
-    CodesArguments codes;
-};
-template <class Tile, class Arguments>
-using AndCodes = std::conditional_t<Tile::kRounds, WithCodesArguments<Arguments>, Arguments>;
 template <class Tile>
 using BackwardArgumentsOf =
     AndCodes<Tile, std::conditional_t<Tile::kNorm, BackwardWithNormArguments,

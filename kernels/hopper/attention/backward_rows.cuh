@@ -88,9 +88,9 @@ using FinishArgumentsOf =
     AndCodes<Tile, std::conditional_t<Tile::kNorm, FinishWithNormArguments,
                                       std::conditional_t<Tile::kBias, FinishWithBiasArguments, FinishDQueryArguments>>>;
 
-/// One query tile of one head: scales dQ, takes its dot part with q, turns it back through RoPE, and rounds it, to bf16
-/// or on to FP8 codes. With a norm of heads, goes back through it too. With a bias, leaves its share out of dot, and
-/// sums the columns.
+/// One query tile of one head: scales dQ, takes its dot part with q, turns it back through RoPE, and rounds it to bf16,
+/// and this to FP8 codes where the tile rounds. With a norm of heads, goes back through it too. With a bias, leaves its
+/// share out of dot, and sums the columns.
 template <class Tile>
 __global__ void __launch_bounds__(kFinishDQueryThreads)
     attention_finish_dquery(const FinishArgumentsOf<Tile> arguments) {

@@ -4,6 +4,7 @@
 #include <cuda_bf16.h>
 
 #include <cstddef>
+#include <type_traits>
 
 #include "kernels/hopper/ptx/shared.cuh"
 #include "kernels/hopper/ptx/shared_vectors.cuh"
@@ -23,6 +24,14 @@ struct CodesArguments {
     std::int64_t rows_ld, columns_ld;
     int first_token;  // of the launch's first sequence
 };
+
+/// The arguments of a kernel and, where its tile rounds, those of the codes.
+template <class Arguments>
+struct WithCodes : Arguments {
+    CodesArguments codes;
+};
+template <class Tile, class Arguments>
+using AndCodes = std::conditional_t<Tile::kRounds, WithCodes<Arguments>, Arguments>;
 
 /// Staged rows: panels of 64 columns in swizzled rows of 128 bytes.
 struct PanelRows {
@@ -63,7 +72,7 @@ struct CodeBlock {
             pairs[j][0] = found.x, pairs[j][1] = found.y;
         }
     }
-    /// A power of two leaves bf16 as exact as fp32, but for what is far below a code.
+    /// The scale is a power of two, so products in bf16 are exact. The code of a product that underflows is 0.
     __device__ __forceinline__ void round(__nv_bfloat162 scale, __nv_bfloat162& largest) {
 #pragma unroll
         for (int j = 0; j < 4; ++j)

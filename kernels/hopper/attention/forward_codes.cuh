@@ -11,13 +11,12 @@
 
 namespace coda::hopper {
 
-/// Barriers of a consumer's staging: it is free, and o is staged. With codes, the warp that stores them arrives at the
-/// first one and waits at the second one.
-/// NOTE: that takes two barriers. A warp that arrives at one and then waits at it, while others are still to arrive,
-/// counts twice.
+/// Barriers of consumer 0's staging; those of consumer c have numbers higher by c. With codes, the warp that stores
+/// them arrives at kFree when it has read the staging, and waits at kStaged for o. NOTE: that takes two barriers. A
+/// warp that arrives at a barrier, and waits at the same one before all others have arrived, is counted twice.
 template <class Tile>
 struct OutBarriers {
-    static constexpr int kFree = 5, kStaged = Tile::kRounds ? 8 : kFree;  // that of consumer 0
+    static constexpr int kFree = 5, kStaged = Tile::kRounds ? 8 : kFree;
     static constexpr int kThreads = kWarpgroupThreads + (Tile::kRounds ? 32 : 0);
     static_assert(Tile::kConsumers <= 3, "warpgroup 0 has three warps that do not load, and kStaged is kFree + 3");
     static_assert(kStaged + Tile::kConsumers <= kNamedBarriers, "a block has 16 named barriers");

@@ -4,8 +4,6 @@
 
 #include <cuda.h>
 
-#include <type_traits>
-
 #include "kernels/hopper/attention/codes.cuh"
 #include "kernels/hopper/attention/forward_tile.h"
 #include "kernels/hopper/ptx/bulk.cuh"
@@ -27,11 +25,8 @@ struct ForwardArguments {
     ForwardOrder order;
 };
 
-struct RoundingForwardArguments : ForwardArguments {
-    CodesArguments codes;  // of o
-};
 template <class Tile>
-using ForwardArgumentsOf = std::conditional_t<Tile::kRounds, RoundingForwardArguments, ForwardArguments>;
+using ForwardArgumentsOf = AndCodes<Tile, ForwardArguments>;
 
 template <class Tile>
 struct ForwardShared {

@@ -37,7 +37,7 @@ enum AttentionBuffer {
     kDGain,
     kBias,
     kDBias,
-    kScale,  // of add_codes, like those that follow
+    kScale,  // kScale to kAmax: what add_codes adds
     kCodes,
     kTransposedCodes,
     kAmax

@@ -45,7 +45,7 @@ struct Both {
 
 }  // namespace
 
-TEST_CASE("attention's codes are those of its output in storage") {
+TEST_CASE("Attention's codes equal QuantiseF8's codes of o") {
     for (const DType storage : {DType::f64, DType::f32, DType::bf16})
         for (const bool transposed : {false, true}) {
             INFO(name_of(storage) << (transposed ? ", transposed" : ""));
@@ -83,7 +83,7 @@ TEST_CASE("attention's codes are those of its output in storage") {
         }
 }
 
-TEST_CASE("AttentionBackward's codes are those of its gradient in storage") {
+TEST_CASE("AttentionBackward's codes equal QuantiseF8's codes of dqkv") {
     for (const DType storage : {DType::f64, DType::f32, DType::bf16})
         for (const bool has_bias : {false, true}) {
             INFO(name_of(storage) << (has_bias ? ", bias" : ""));

@@ -168,8 +168,8 @@ TEST_CASE("attention's codes have the bits of QuantiseF8's", "[gpu][attention][f
                     check({batch, seq_len, 4, 2, head_dim, documents, adds, documents ? 16 : 0});
 }
 
-// Blocks of the forward kernel take several tiles one after another: long ones, and such that end before the codes of
-// the tile before are stored.
+// A block of the forward kernel has several tiles. Some are so short that they end while the codes of the last tile are
+// still being stored.
 TEST_CASE("attention's codes have the bits of QuantiseF8's where blocks take many tiles", "[gpu][attention][f8]") {
     if (!has_hopper()) return;
     for (const std::int64_t head_dim : {64, 128})
@@ -179,7 +179,7 @@ TEST_CASE("attention's codes have the bits of QuantiseF8's where blocks take man
                 check({batch, seq_len, heads, kv_heads, head_dim, documents, Adds::nothing, 0});
 }
 
-// Codes are rounded with arithmetic of bf16, and QuantiseF8 has that of fp32.
+// Attention multiplies by the scale in bf16, QuantiseF8 in fp32.
 TEST_CASE("attention's codes have the bits of QuantiseF8's at scales that clip them or make them 0",
           "[gpu][attention][f8]") {
     if (!has_hopper()) return;
