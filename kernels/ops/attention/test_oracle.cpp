@@ -109,11 +109,11 @@ TEST_CASE("the oracle judges attention's codes", "[gpu][oracle][f8]") {
     oracle::Oracle oracle;
     for (const std::int64_t head_dim : {64, 128})
         for (const bool documents : {false, true}) {
+            // Few rows: among many, one wrong row is a smaller error than e5m2's rounding.
             const AttentionCaseShape shape{3, 16, 4, 2, head_dim, documents, 8};
             AttentionCase forward = cases::make_attention(shape, kMixedBf16), backward = forward;
             forward.forward.o_codes = add_codes(forward, cases::kO, DType::f8e4m3);
             const Rounded codes = add_codes(backward, cases::kDqkv, DType::f8e5m2);
-            // Few rows, so that one wrong row is a larger error than what e5m2 rounds off in all of them.
             // Codes of o are judged by o as stored, and of dqkv transposed ones and amax by those by rows.
             const Problem first(shape, forward), second(shape, backward);
             judges_rightly(oracle, first.memory(), first.made().forward, "codes of o", launch_on_hopper,
