@@ -43,7 +43,9 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     const int lane = static_cast<int>(threadIdx.x % 32);
 
     if (threadIdx.x == 0) {
-        ptx::mbarrier_init(shared.key_full(), 1);
+        ptx::mbarrier_init(shared.work_full(), 1);
+        ptx::mbarrier_init(shared.key_empty(), 4 * Tile::kConsumers + Tile::kDQueryStages);
+        ptx::mbarrier_init(shared.value_empty(), (Tile::kStagesOverValues ? 1 : 4) * Tile::kConsumers);
         for (int stage = 0; stage < Tile::kStages; ++stage) {
             ptx::mbarrier_init(shared.query_full(stage), 1);
             ptx::mbarrier_init(shared.dout_full(stage), 1);
@@ -58,28 +60,22 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
         ptx::prefetch_tensor_map(&arguments.key_value);
         ptx::prefetch_tensor_map(&arguments.query);
         ptx::prefetch_tensor_map(&arguments.dout);
-    } else if (threadIdx.x == 32) {  // of another warp, which need not wait for the above
-        ptx::wait_on_dependencies();
-        // NOTE: blocks take work by ticket, not by blockIdx, so a block only waits for blocks that have started.
-        ptx::store_shared(shared.item(), static_cast<std::uint32_t>(atomicAdd(arguments.scratch.ticket, 1)));
     }
     __syncthreads();
     ptx::wait_on_dependencies();
     ptx::launch_dependents();
-    const int item = __shfl_sync(kAllLanes, static_cast<int>(ptx::load_shared(shared.item())), 0);
-    const BackwardWork work = backward_work<Tile>(arguments, item);
 
     if (warp < 4) {
         ptx::decrease_registers<Tile::kProducerRegisters>();
         if (warp == 0) {
-            backward_load<Tile>(arguments, shared, work);
+            backward_load<Tile>(arguments, shared);
         } else if (warp <= Tile::kDQueryStages) {
-            if (ptx::elect_one()) backward_write<Tile>(arguments, shared, work, warp - 1);
+            if (ptx::elect_one()) backward_write<Tile>(arguments, shared);
         }
         __syncwarp();
     } else {
         ptx::increase_registers<Tile::kConsumerRegisters>();
-        BackwardConsumer<Tile>(arguments, shared, work, warp / 4 - 1, warp % 4, lane).run();
+        BackwardConsumer<Tile>(arguments, shared, warp / 4 - 1, warp % 4, lane).run();
     }
 }
 

@@ -21,7 +21,8 @@ struct BackwardConsumer : BackwardKeys<Tile> {
     static constexpr int kSteps = Tile::kQueries / 16;  // 16-query steps of dV and dK
     using Barriers = BackwardNamedBarriers<Tile>;
     using Keys = BackwardKeys<Tile>;
-    using Keys::arguments, Keys::shared, Keys::work, Keys::consumer, Keys::warp, Keys::lane, Keys::key;
+    using Keys::arguments, Keys::shared, Keys::work, Keys::consumer, Keys::warp, Keys::lane;
+    using Keys::key, Keys::release;
 
     float dk[Tile::kHeadDim / 2], dv[Tile::kHeadDim / 2];
     // From one step to the next:
@@ -29,17 +30,12 @@ struct BackwardConsumer : BackwardKeys<Tile> {
     Ring<Tile::kStages> ring;      // its stage of Q and dO
     Ring<Tile::kStages> previous;  // the stage of the step before, whose dQ may be late
     bool has_previous = false;
-    int steps_left;
     Stamps<Tile::kHeadDim == 128> stamps;
 
     __device__ __forceinline__ BackwardConsumer(const BackwardArgumentsOf<Tile>& given,
-                                                const BackwardShared<Tile>& memory, const BackwardWork& todo,
-                                                int consumer_, int warp_, int lane_)
-        : Keys{given, memory, todo, consumer_, warp_, lane_} {}
+                                                const BackwardShared<Tile>& memory, int consumer_, int warp_, int lane_)
+        : Keys{given, memory, {}, consumer_, warp_, lane_} {}
 
-    __device__ __forceinline__ void release(std::uint32_t barrier) const {
-        if (lane == 0) ptx::mbarrier_arrive(barrier);
-    }
     /// Bytes of this lane's first query in a block of 8 row statistics.
     __device__ __forceinline__ std::uint32_t lane_column() const { return 8 * (lane % 4); }
     /// Hands a stage of Q and dO back to the loader.
@@ -131,8 +127,8 @@ struct BackwardConsumer : BackwardKeys<Tile> {
                 const float2 start = ptx::load_shared_pair(shared.start(stage) + column + 32 * j);
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
-                    if (key[half] < __float_as_int(start.x)) s[4 * j + 2 * half] = 0;
-                    if (key[half] < __float_as_int(start.y)) s[4 * j + 2 * half + 1] = 0;
+                    if (key(half) < __float_as_int(start.x)) s[4 * j + 2 * half] = 0;
+                    if (key(half) < __float_as_int(start.y)) s[4 * j + 2 * half + 1] = 0;
                 }
             }
         }
@@ -141,7 +137,7 @@ struct BackwardConsumer : BackwardKeys<Tile> {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 // Queries of the tile before this one do not see the thread's keys.
-                const int hidden = key[half] - tile * Tile::kQueries - 2 * (lane % 4);
+                const int hidden = key(half) - tile * Tile::kQueries - 2 * (lane % 4);
 #pragma unroll
                 for (int j = 0; j < Tile::kQueries / 8; ++j)
 #pragma unroll
@@ -179,7 +175,7 @@ struct BackwardConsumer : BackwardKeys<Tile> {
     }
 
     /// The GEMMs that dS allows, and S of the next step; releases the step's stages of Q and dO.
-    __device__ __forceinline__ void issue_gradients(const std::uint32_t (&ds16)[kSteps][4], int stage) {
+    __device__ __forceinline__ void issue_gradients(const std::uint32_t (&ds16)[kSteps][4], int stage, bool last) {
         // dK += dSᵀ Q
         issue_sum(dk, ds16, shared.query(stage));
         // dQ = dS K, of both consumers' dS: after dK, so that the other consumer has time
@@ -202,7 +198,7 @@ struct BackwardConsumer : BackwardKeys<Tile> {
         // NOTE: after the last step this multiplies stale shared memory, as above.
         previous = ring;
         ring.advance();
-        if (--steps_left > 0) ptx::mbarrier_wait(shared.query_full(ring.index), ring.parity);
+        if (!last) ptx::mbarrier_wait(shared.query_full(ring.index), ring.parity);
         issue_transposed(s, shared.key(), shared.query(ring.index));
         stamps.mark("S issued");
         // dQ is done: hand it to the writer
@@ -222,7 +218,7 @@ struct BackwardConsumer : BackwardKeys<Tile> {
     }
 
     /// One query tile of one head. S has been computed in the step before.
-    __device__ __forceinline__ void step(int tile) {
+    __device__ __forceinline__ void step(int tile, bool last) {
         const int stage = ring.index;
         float dp[Tile::kQueries / 2];
         std::uint32_t p16[kSteps][4], ds16[kSteps][4];
@@ -246,46 +242,76 @@ struct BackwardConsumer : BackwardKeys<Tile> {
         stamps.mark("dS passed");
         if constexpr (!Tile::kEarlyDValue) issue_sum(dv, p16, shared.dout(stage));
         // dK, dQ, next S
-        issue_gradients(ds16, stage);
+        issue_gradients(ds16, stage, last);
+    }
+
+    /// One key block.
+    __device__ __forceinline__ void key_block() {
+#pragma unroll
+        for (int i = 0; i < Tile::kHeadDim / 2; ++i) dk[i] = dv[i] = 0;
+        has_previous = false;
+        typename Keys::KeyRows rows;
+        if constexpr (Tile::kEarlyInputs) rows = this->key_rows();
+        const int first_tile = work.template first_tile<Tile>();
+        stamps.mark("place");
+        ptx::mbarrier_wait(shared.query_full(ring.index), ring.parity);
+        stamps.mark("K");
+        issue_transposed(s, shared.key(), shared.query(ring.index));
+        free_staging();
+        ptx::wgmma_wait<0>();
+        ptx::pin_registers(s);
+        stamps.mark("first S done");
+        int tile = work.end_tile - 1;
+        int g = 0;  // one loop instead of two nested ones keeps fewer loop-invariant values in registers
+#pragma unroll 1
+        while (tile >= first_tile) {
+            step(tile, tile == first_tile && g + 1 == arguments.group);
+            if (++g == arguments.group) g = 0, --tile;
+        }
+        stamps.mark("last step done");
+        // NOTE: read again, so that it takes no registers in the loop
+        work = work_in_shared<Tile>(shared);
+        typename Keys::KeyInputs inputs;
+        if constexpr (Tile::kEarlyInputs)
+            this->load_inputs(rows, inputs);
+        else
+            rows = this->key_rows();
+        [[maybe_unused]] float dq[32];
+        if constexpr (Tile::kLateDQuery) {
+            ptx::mbarrier_wait(shared.dscore_full(previous.index), previous.parity);
+            issue_dquery(dq, previous.index);
+        }
+        typename Keys::Dots dots = this->take_dots(dk, dv, rows);
+        __syncwarp();
+        if constexpr (!Tile::kStagesOverValues) release(shared.value_empty());
+        if constexpr (Tile::kLateDQuery) {
+            ptx::wgmma_wait<0>();
+            ptx::pin_registers(dq);
+            release(shared.dscore_empty(previous.index));
+            pass_dquery(dq, previous);
+        }
+        stamps.mark("last dQ passed");
+        ptx::named_barrier_sync(Barriers::kKeys, Tile::kConsumers * kWarpgroupThreads);
+        release(shared.key_empty());
+        this->finish(dk, dv, rows, inputs, dots);
+        stamps.mark("dK stored");
+    }
+    /// Waits until what the consumer has staged is stored.
+    __device__ __forceinline__ void free_staging() const {
+        if (warp == 0 && lane == 0) ptx::tma_store_wait_read<0>();
+        this->meet();
     }
 
     __device__ __forceinline__ void run() {
 #pragma unroll
         for (int stage = 0; stage < Tile::kStages; ++stage) release_stage(stage);
-        key[0] = work.key_block * Tile::kKeys + 64 * consumer + Fragment::row(warp, lane, 0);
-        key[1] = key[0] + 8;
-#pragma unroll
-        for (int i = 0; i < Tile::kHeadDim / 2; ++i) dk[i] = dv[i] = 0;
-        ptx::mbarrier_wait(shared.key_full(), 0);
-        steps_left = (work.end_tile - work.first_tile) * work.group;
-        ptx::mbarrier_wait(shared.query_full(0), 0);
-        issue_transposed(s, shared.key(), shared.query(0));
-        ptx::wgmma_wait<0>();
-        ptx::pin_registers(s);
-        int tile = work.end_tile - 1;
-        int g = 0;  // one loop instead of two nested ones keeps fewer loop-invariant values in registers
-#pragma unroll 1
-        while (tile >= work.first_tile) {
-            step(tile);
-            if (++g == work.group) g = 0, --tile;
+        std::uint32_t parity = 0;
+        for (;;) {
+            work = wait_for_work<Tile>(shared, parity);
+            if (work.ends()) break;
+            key_block();
         }
-        const typename Keys::KeyRows rows = this->key_rows();
-        if constexpr (Tile::kLateDQuery) {
-            float dq[32];
-            ptx::mbarrier_wait(shared.dscore_full(previous.index), previous.parity);
-            issue_dquery(dq, previous.index);
-            ptx::wgmma_wait<0>();
-            ptx::pin_registers(dq);
-            pass_dquery(dq, previous);
-        }
-        typename Keys::Columns columns;
-        this->store(dv, rows, shared.value(), arguments.heads + arguments.kv_heads + work.kv_head, false, columns);
-#pragma unroll
-        for (float& value : dk) value *= arguments.scale;
-        ptx::named_barrier_sync(Barriers::kKeys,
-                                Tile::kConsumers * kWarpgroupThreads);  // dQ of both consumers has read the keys
-        this->store(dk, rows, shared.key(), arguments.heads + work.kv_head, true, columns);
-        if (warp == 0 && lane == 0) ptx::tma_store_wait_read<0>();
+        free_staging();
     }
 };
 

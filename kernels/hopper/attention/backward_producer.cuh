@@ -17,6 +17,7 @@
 #include "kernels/hopper/ptx/mbarrier.cuh"
 #include "kernels/hopper/ptx/roles.cuh"
 #include "kernels/hopper/ptx/shared.cuh"
+#include "kernels/hopper/ptx/shared_vectors.cuh"
 #include "kernels/hopper/ptx/tma.cuh"
 #include "kernels/hopper/sm90/ring.cuh"
 #include "kernels/hopper/sm90/warp.cuh"
@@ -73,6 +74,7 @@ struct BackwardArguments {
     BackwardScratch scratch;
     RopeBackwardArguments rope;
     int seq_len, padded, batch, heads, kv_heads;
+    int group;    // query heads of a key/value head
     float scale;  // 1 / sqrt(head_dim)
     BackwardOrder order;
 };
@@ -107,17 +109,26 @@ struct BackwardShared {
     __device__ std::uint32_t lse(int stage) const { return dquery(Tile::kDQueryStages, 0) + stage * Tile::kRowBytes; }
     __device__ std::uint32_t delta(int stage) const { return lse(Tile::kStages + stage); }
     __device__ std::uint32_t start(int stage) const { return lse(2 * Tile::kStages + stage); }
-    __device__ std::uint32_t key_full() const { return barrier(0); }
-    __device__ std::uint32_t query_full(int stage) const { return barrier(1 + stage); }
-    __device__ std::uint32_t dout_full(int stage) const { return barrier(1 + Tile::kStages + stage); }
-    __device__ std::uint32_t dscore_full(int stage) const { return barrier(1 + 2 * Tile::kStages + stage); }
-    __device__ std::uint32_t dscore_empty(int stage) const { return barrier(1 + 3 * Tile::kStages + stage); }
-    __device__ std::uint32_t dquery_full(int stage) const { return barrier(1 + 4 * Tile::kStages + stage); }
+    __device__ std::uint32_t work_full() const { return barrier(0); }
+    __device__ std::uint32_t key_empty() const { return barrier(1); }
+    __device__ std::uint32_t value_empty() const { return barrier(2); }
+    __device__ std::uint32_t query_full(int stage) const { return barrier(3 + stage); }
+    __device__ std::uint32_t dout_full(int stage) const { return barrier(3 + Tile::kStages + stage); }
+    __device__ std::uint32_t dscore_full(int stage) const { return barrier(3 + 2 * Tile::kStages + stage); }
+    __device__ std::uint32_t dscore_empty(int stage) const { return barrier(3 + 3 * Tile::kStages + stage); }
+    __device__ std::uint32_t dquery_full(int stage) const { return barrier(3 + 4 * Tile::kStages + stage); }
     __device__ std::uint32_t dquery_empty(int stage) const { return dquery_full(Tile::kDQueryStages + stage); }
-    __device__ std::uint32_t item() const { return barrier(Tile::kBarriers); }
+    /// Where dK and dV are staged, in panels of kKeyPanelBytes. Each consumer has the rows of its keys, as in dS.
+    __device__ std::uint32_t staged_dkey() const { return dscore(Tile::kStagesOverValues ? 0 : 1); }
+    __device__ std::uint32_t staged_dvalue() const { return Tile::kStagesOverValues ? value() : dscore(0); }
+    /// A consumer's own shared memory for sums of columns, until dK is staged.
+    __device__ std::uint32_t columns(int consumer) const {
+        return dscore(0) + (Tile::kStagesOverValues ? 0 : Tile::kKeyPanelBytes) + consumer * 64 * kPanelRowBytes;
+    }
+    __device__ std::uint32_t work() const { return lse(Tile::kRowStatistics * Tile::kStages); }
 
   private:
-    __device__ std::uint32_t barrier(int index) const { return lse(Tile::kRowStatistics * Tile::kStages) + 8 * index; }
+    __device__ std::uint32_t barrier(int index) const { return work() + Tile::kWorkBytes + 8 * index; }
 };
 
 /// Named barriers of the block. A stage of Q and dO is empty when every consumer thread has arrived, because the
@@ -126,143 +137,199 @@ struct BackwardShared {
 /// per warp would take time in shared memory.
 template <class Tile>
 struct BackwardNamedBarriers {
-    static constexpr int kKeys = 1;                      // consumers: the keys have been read
-    static constexpr int kStore = 2;                     // of each consumer: a gradient is in shared memory
+    static constexpr int kKeys = 1;                      // consumers: the last dQ is done
+    static constexpr int kStore = 2;                     // of each consumer: its threads have come here
     static constexpr int kEmpty = 2 + Tile::kConsumers;  // of each stage: consumers arrive, the loader waits
     static constexpr int kEmptyThreads = kWarpgroupThreads * Tile::kConsumers + 32;
     static_assert(kEmpty + Tile::kStages <= kNamedBarriers, "a block has 16 named barriers");
 };
 
-/// The block's work as every role sees it.
+/// A key block's place, which the loader hands to the other roles with the keys.
 struct BackwardWork {
-    int sequence, kv_head, group;
+    int sequence;  // negative: there are no more key blocks
+    int kv_head;
     int key_block;
-    int first_tile, end_tile;  // query tiles of each head
+    int end_tile;  // query tiles of each head: from first_tile() to this one
 
-    __device__ int head(int g) const { return kv_head * group + g; }
+    __device__ __forceinline__ bool ends() const { return sequence < 0; }
+    template <class Tile>
+    __device__ __forceinline__ int first_tile() const {
+        return key_block * Tile::kKeys / Tile::kQueries;
+    }
 };
 
 template <class Tile>
 __device__ __forceinline__ BackwardWork backward_work(const BackwardArguments& arguments, int item) {
+    if (item >= arguments.order.count()) return {-1, 0, 0, 0};
     const BackwardOrder::Work at = arguments.order.at(item);
     const int sequence = at.pair / arguments.kv_heads;
-    const int first = at.key_block * Tile::kKeys / Tile::kQueries;
     int end = (arguments.seq_len + Tile::kQueries - 1) / Tile::kQueries;
     if constexpr (Tile::kDocuments) {
         // Document starts do not decrease: the walk ends at the first tile whose first query's document starts after
         // these keys. A warp looks at 32 tiles at a time, so that it waits for one load in most documents.
         const std::int32_t* starts = arguments.scratch.start + static_cast<std::int64_t>(sequence) * arguments.padded;
         const int lane = static_cast<int>(threadIdx.x % 32);
-        for (int tile = first + 1; tile < end; tile += 32) {
+        for (int tile = at.key_block * Tile::kKeys / Tile::kQueries + 1; tile < end; tile += 32) {
             const bool beyond =
                 tile + lane < end && starts[(tile + lane) * Tile::kQueries] >= (at.key_block + 1) * Tile::kKeys;
             const unsigned found = __ballot_sync(kAllLanes, beyond);
             if (found != 0) end = tile + __ffs(static_cast<int>(found)) - 1;
         }
     }
-    return {sequence, at.pair % arguments.kv_heads, arguments.heads / arguments.kv_heads, at.key_block, first, end};
+    return {sequence, at.pair % arguments.kv_heads, at.key_block, end};
 }
 
-/// For a whole warp, of which one lane issues the copies. The consumers arrive once for the stages that are empty from
-/// the start and once after every step: every step waits here, and the last arrivals are waited for at the end.
 template <class Tile>
-__device__ __forceinline__ void backward_load(const BackwardArguments& arguments, const BackwardShared<Tile>& shared,
-                                              const BackwardWork& work) {
+__device__ __forceinline__ BackwardWork work_in_shared(const BackwardShared<Tile>& shared) {
+    const int4 place = ptx::load_shared_integers(shared.work());
+    return {place.x, place.y, place.z, place.w};
+}
+/// Waits for the next key block's place.
+template <class Tile>
+__device__ __forceinline__ BackwardWork wait_for_work(const BackwardShared<Tile>& shared, std::uint32_t& parity) {
+    ptx::mbarrier_wait(shared.work_full(), parity);
+    parity ^= 1;
+    return work_in_shared<Tile>(shared);
+}
+
+/// Loads key block after key block, and the query tiles that see each. Keys are waited for with the first queries, and
+/// values with the first dO. For a whole warp, of which one lane issues the copies. The consumers arrive once for the
+/// stages that are empty from the start and once after every step: every step waits here, and the last arrivals are
+/// waited for at the end.
+template <class Tile>
+__device__ __forceinline__ void backward_load(const BackwardArgumentsOf<Tile>& arguments,
+                                              const BackwardShared<Tile>& shared) {
     using Barriers = BackwardNamedBarriers<Tile>;
-    const int key_column = (arguments.heads + work.kv_head) * Tile::kHeadDim;
-    const int value_column = key_column + arguments.kv_heads * Tile::kHeadDim;
     const bool issues = ptx::elect_one();
-    if (issues) {
-        ptx::mbarrier_arrive_expect(shared.key_full(), 2 * Tile::kKeyBytes);
-#pragma unroll
-        for (int panel = 0; panel < Tile::kPanels; ++panel) {
-            ptx::tma_load(shared.key() + panel * Tile::kKeyPanelBytes, &arguments.key_value, key_column + 64 * panel,
-                          work.key_block * Tile::kKeys, work.sequence, shared.key_full());
-            ptx::tma_load(shared.value() + panel * Tile::kKeyPanelBytes, &arguments.key_value,
-                          value_column + 64 * panel, work.key_block * Tile::kKeys, work.sequence, shared.key_full());
-        }
-    }
-    __syncwarp();
     Ring<Tile::kStages> ring;
-    for (int tile = work.end_tile - 1; tile >= work.first_tile; --tile) {
-#pragma unroll 1
-        for (int g = 0; g < work.group; ++g) {
-            const int stage = ring.index, query = tile * Tile::kQueries, column = work.head(g) * Tile::kHeadDim;
-            const int tiles_before =
-                (work.head(g) * arguments.batch + work.sequence) * (arguments.padded / Tile::kQueries) + tile;
-            const std::int64_t row = std::int64_t{tiles_before} * Tile::kQueries;
-            // Wait empty, load Q, lse and starts
-            ptx::named_barrier_sync(Barriers::kEmpty + stage, Barriers::kEmptyThreads);
-            if (issues) {
-                ptx::mbarrier_arrive_expect(shared.query_full(stage),
-                                            Tile::kQueryBytes + (Tile::kDocuments ? 2 : 1) * Tile::kRowBytes);
+    std::uint32_t parity = 1;
+    for (;;) {
+        // Draw the next key block
+        // NOTE: a CTA takes work by ticket, so that it waits for the turns of work that was begun before its own.
+        int item = 0;
+        if (threadIdx.x == 0) item = atomicAdd(arguments.scratch.ticket, 1);
+        const BackwardWork work = backward_work<Tile>(arguments, __shfl_sync(kAllLanes, item, 0));
+        if (issues && !work.ends())  // while the consumers have the key block before
 #pragma unroll
-                for (int panel = 0; panel < Tile::kPanels; ++panel)
-                    ptx::tma_load(shared.query(stage) + panel * Tile::kQueryPanelBytes, &arguments.query,
-                                  column + 64 * panel, query, work.sequence, shared.query_full(stage));
-                ptx::bulk_load(shared.lse(stage), arguments.scratch.lse_log2 + row, Tile::kRowBytes,
-                               shared.query_full(stage));
-                if constexpr (Tile::kDocuments)
-                    ptx::bulk_load(shared.start(stage),
-                                   arguments.scratch.start + work.sequence * arguments.padded + query, Tile::kRowBytes,
-                                   shared.query_full(stage));
-                // Load dO and delta
-                ptx::mbarrier_arrive_expect(shared.dout_full(stage), Tile::kQueryBytes + Tile::kRowBytes);
-#pragma unroll
-                for (int panel = 0; panel < Tile::kPanels; ++panel)
-                    ptx::tma_load(shared.dout(stage) + panel * Tile::kQueryPanelBytes, &arguments.dout,
-                                  column + 64 * panel, query, work.sequence, shared.dout_full(stage));
-                ptx::bulk_load(shared.delta(stage), arguments.scratch.delta + row, Tile::kRowBytes,
-                               shared.dout_full(stage));
-            }
-            __syncwarp();
-            ring.advance();
+            for (int panel = 0; panel < 2 * Tile::kPanels; ++panel)
+                ptx::tma_prefetch(
+                    &arguments.key_value,
+                    (arguments.heads + panel / Tile::kPanels * arguments.kv_heads + work.kv_head) * Tile::kHeadDim +
+                        64 * (panel % Tile::kPanels),
+                    work.key_block * Tile::kKeys, work.sequence);
+        // Wait for room for its keys, hand its place over
+        ptx::mbarrier_wait(shared.key_empty(), parity);
+        if (issues) {
+            ptx::store_shared_integers(shared.work(), {work.sequence, work.kv_head, work.key_block, work.end_tile});
+            ptx::mbarrier_arrive(shared.work_full());
         }
+        __syncwarp();
+        if (work.ends()) break;
+        bool first = true;
+        for (int tile = work.end_tile - 1; tile >= work.first_tile<Tile>(); --tile) {
+#pragma unroll 1
+            for (int g = 0; g < arguments.group; ++g) {
+                const int stage = ring.index, query = tile * Tile::kQueries, head = work.kv_head * arguments.group + g;
+                const int tiles_before =
+                    (head * arguments.batch + work.sequence) * (arguments.padded / Tile::kQueries) + tile;
+                const std::int64_t row = std::int64_t{tiles_before} * Tile::kQueries;
+                const auto load = [&](std::uint32_t to, const CUtensorMap& map, int panel_bytes, int column, int row_at,
+                                      std::uint32_t barrier) {
+#pragma unroll
+                    for (int panel = 0; panel < Tile::kPanels; ++panel)
+                        ptx::tma_load(to + panel * panel_bytes, &map, column * Tile::kHeadDim + 64 * panel, row_at,
+                                      work.sequence, barrier);
+                };
+                // Wait empty, load K, Q, lse and starts
+                ptx::named_barrier_sync(Barriers::kEmpty + stage, Barriers::kEmptyThreads);
+                if (issues) {
+                    ptx::mbarrier_arrive_expect(shared.query_full(stage),
+                                                Tile::kQueryBytes + (Tile::kDocuments ? 2 : 1) * Tile::kRowBytes +
+                                                    (first ? Tile::kKeyBytes : 0));
+                    if (first)
+                        load(shared.key(), arguments.key_value, Tile::kKeyPanelBytes, arguments.heads + work.kv_head,
+                             work.key_block * Tile::kKeys, shared.query_full(stage));
+                    load(shared.query(stage), arguments.query, Tile::kQueryPanelBytes, head, query,
+                         shared.query_full(stage));
+                    ptx::bulk_load(shared.lse(stage), arguments.scratch.lse_log2 + row, Tile::kRowBytes,
+                                   shared.query_full(stage));
+                    if constexpr (Tile::kDocuments)
+                        ptx::bulk_load(shared.start(stage),
+                                       arguments.scratch.start + work.sequence * arguments.padded + query,
+                                       Tile::kRowBytes, shared.query_full(stage));
+                }
+                __syncwarp();
+                // Wait for room for V, load it, dO and delta
+                if (first) ptx::mbarrier_wait(shared.value_empty(), parity);
+                if (issues) {
+                    ptx::mbarrier_arrive_expect(shared.dout_full(stage),
+                                                Tile::kQueryBytes + Tile::kRowBytes + (first ? Tile::kKeyBytes : 0));
+                    if (first)
+                        load(shared.value(), arguments.key_value, Tile::kKeyPanelBytes,
+                             arguments.heads + arguments.kv_heads + work.kv_head, work.key_block * Tile::kKeys,
+                             shared.dout_full(stage));
+                    load(shared.dout(stage), arguments.dout, Tile::kQueryPanelBytes, head, query,
+                         shared.dout_full(stage));
+                    ptx::bulk_load(shared.delta(stage), arguments.scratch.delta + row, Tile::kRowBytes,
+                                   shared.dout_full(stage));
+                }
+                __syncwarp();
+                first = false;
+                ring.advance();
+            }
+        }
+        parity ^= 1;
     }
 #pragma unroll
     for (int stage = 0; stage < Tile::kStages; ++stage)
         ptx::named_barrier_sync(Barriers::kEmpty + stage, Barriers::kEmptyThreads);
 }
 
-/// Adds the dQ tiles of a stage to global memory, each when all key blocks before this one have added theirs. Every
+/// Adds the dQ tiles of a stage to global memory, each when all key blocks before its own have added theirs. Every
 /// stage has a thread that does this: from waiting for the turn to publishing the next one takes about as long as a
 /// step.
 template <class Tile>
-__device__ __forceinline__ void backward_write(const BackwardArguments& arguments, const BackwardShared<Tile>& shared,
-                                               const BackwardWork& work, int stage) {
-    const int tiles = arguments.padded / Tile::kQueries;
-    const std::int32_t* starts = arguments.scratch.start + work.sequence * arguments.padded;
-    const std::uint32_t source = shared.dquery(stage, 0);
-    std::uint32_t parity = 0;
-    int step = (Tile::kDQueryStages - stage) % Tile::kDQueryStages;  // 0 modulo kDQueryStages is one of this stage
-    for (int tile = work.end_tile - 1; tile >= work.first_tile; --tile) {
-        const int before = work.key_block - (Tile::kDocuments ? starts[tile * Tile::kQueries] / Tile::kKeys : 0);
+__device__ __forceinline__ void backward_write(const BackwardArgumentsOf<Tile>& arguments,
+                                               const BackwardShared<Tile>& shared) {
+    const auto stage = [] { return ptx::thread_index() / 32 - 1; };
+    std::uint32_t key_parity = 0, steps = 0;
+    for (;;) {
+        const BackwardWork work = wait_for_work<Tile>(shared, key_parity);
+        ptx::mbarrier_arrive(shared.key_empty());
+        if (work.ends()) return;
+        const int first_head = work.sequence * arguments.heads + work.kv_head * arguments.group;
+        const int first_row = work.sequence * arguments.padded;
+        for (int tile = work.end_tile - 1; tile >= work.first_tile<Tile>(); --tile) {
+            const int before =
+                work.key_block -
+                (Tile::kDocuments ? arguments.scratch.start[first_row + tile * Tile::kQueries] / Tile::kKeys : 0);
 #pragma unroll 1
-        for (int g = 0; g < work.group; ++g) {
-            if (step++ % Tile::kDQueryStages != 0) continue;
-            const int at = (work.sequence * arguments.heads + work.head(g)) * tiles + tile;
-            float* const destination = arguments.scratch.dquery + std::int64_t{at} * (Tile::kDQueryBytes / 4);
-            std::int32_t* const turn = arguments.scratch.turns + at;
-            // Wait for this block's turn
-            if (before > 0) {  // as early as possible: the turn usually comes while the consumers compute
-                while (ptx::load_acquire(turn) < before) __nanosleep(32);
-                ptx::fence_async();
+            for (int g = 0; g < arguments.group; ++g) {
+                const std::uint32_t step = steps++;
+                if (step % Tile::kDQueryStages != static_cast<unsigned>(stage())) continue;
+                const int at = (first_head + g) * (arguments.padded / Tile::kQueries) + tile;
+                float* const destination = arguments.scratch.dquery + std::int64_t{at} * (Tile::kDQueryBytes / 4);
+                std::int32_t* const turn = arguments.scratch.turns + at;
+                // Wait for the key block's turn
+                if (before > 0) {  // as early as possible: the turn usually comes while the consumers compute
+                    while (ptx::load_acquire(turn) < before) __nanosleep(32);
+                    ptx::fence_async();
+                }
+                // Wait dQ, store or add it
+                ptx::mbarrier_wait(shared.dquery_full(stage()), step / Tile::kDQueryStages % 2);
+                if (before == 0) {
+                    ptx::bulk_store(destination, shared.dquery(stage(), 0), Tile::kDQueryBytes);
+                } else {
+                    ptx::bulk_add(destination, shared.dquery(stage(), 0), Tile::kDQueryBytes);
+                }
+                ptx::tma_store_commit();
+                // Read: release the stage
+                ptx::tma_store_wait_read<0>();
+                ptx::mbarrier_arrive(shared.dquery_empty(stage()));
+                // Written: the next key block's turn
+                ptx::bulk_wait_done();  // a copy that has completed needs no fence between the proxies
+                ptx::store_release(turn, before + 1);
             }
-            // Wait dQ, store or add it
-            ptx::mbarrier_wait(shared.dquery_full(stage), parity);
-            if (before == 0) {
-                ptx::bulk_store(destination, source, Tile::kDQueryBytes);
-            } else {
-                ptx::bulk_add(destination, source, Tile::kDQueryBytes);
-            }
-            ptx::tma_store_commit();
-            // Read: release the stage
-            ptx::tma_store_wait_read<0>();
-            ptx::mbarrier_arrive(shared.dquery_empty(stage));
-            parity ^= 1;
-            // Written: the next block's turn
-            ptx::bulk_wait_done();  // a copy that has completed needs no fence between the proxies
-            ptx::store_release(turn, before + 1);
         }
     }
 }

@@ -36,6 +36,9 @@ struct BackwardTile {
     static constexpr bool kEarlyDValue = kHeadDim == 128;
     // Whether a step's dQ is computed in the next step: faster at head_dim 64, slower at 128.
     static constexpr bool kLateDQuery = kHeadDim == 64;
+    // Whether a thread loads what it finishes dK with early: positions and rstd at the start of a key block, the rest
+    // at its end, before dV. At head_dim 128 the registers do not suffice.
+    static constexpr bool kEarlyInputs = kHeadDim == 64;
     static constexpr int kProducerRegisters = 24;
     static constexpr int kConsumerRegisters = 240;
 
@@ -48,10 +51,13 @@ struct BackwardTile {
     static constexpr int kDQueryBytes = kConsumers * kDQueryFloats * 4;
     static constexpr int kRowBytes = kQueries * 4;             // one statistic of the rows of a query tile
     static constexpr int kRowStatistics = kDocuments ? 3 : 2;  // lse, delta, start
-    static constexpr int kBarriers = 1 + 4 * kStages + 2 * kDQueryStages;
+    // dK and dV are staged for their stores where dS was. At head_dim 128 that has room for dK, and dV lies over V.
+    static constexpr bool kStagesOverValues = kHeadDim == 128;
+    static constexpr int kBarriers = 3 + 4 * kStages + 2 * kDQueryStages;
+    static constexpr int kWorkBytes = 16;
     static constexpr int kSharedBytes = 2 * kKeyBytes +
                                         kStages * (2 * kQueryBytes + kDScoreBytes + kRowStatistics * kRowBytes) +
-                                        kDQueryStages * kDQueryBytes + 8 * kBarriers + 16;
+                                        kDQueryStages * kDQueryBytes + 8 * kBarriers + kWorkBytes;
     static_assert(kSharedBytes <= kMaxSharedBytes,
                   "the tile needs more shared memory than a block has: take fewer stages");
 };

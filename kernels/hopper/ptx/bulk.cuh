@@ -17,6 +17,13 @@ __device__ __forceinline__ void tma_load(std::uint32_t destination, const CUtens
         : "memory");
 }
 
+/// Brings a box into L2.
+__device__ __forceinline__ void tma_prefetch(const CUtensorMap* map, int column, int row, int sequence) {
+    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(map), "r"(column),
+                 "r"(row), "r"(sequence)
+                 : "memory");
+}
+
 __device__ __forceinline__ void tma_store(const CUtensorMap* map, std::uint32_t source, int column, int row,
                                           int sequence) {
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),

@@ -33,6 +33,13 @@ __device__ __forceinline__ float2 load_ordered(const float* address) {
     return value;
 }
 
+/// Likewise one word.
+__device__ __forceinline__ std::uint32_t load_ordered_word(const void* address) {
+    std::uint32_t value;
+    asm volatile("ld.global.b32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    return value;
+}
+
 /// The same where index < count; elsewhere `value` stays.
 __device__ __forceinline__ void load_ordered_below(float2& value, const float* address, int index, int count) {
     asm volatile(

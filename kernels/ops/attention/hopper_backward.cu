@@ -5,11 +5,14 @@
 #include <vector>
 
 #include "kernels/core/integers.h"
+#include "kernels/hopper/attention/backward.cuh"
+#include "kernels/hopper/attention/backward_finish.cuh"
 #include "kernels/hopper/attention/backward_rows.cuh"
 #include "kernels/hopper/attention/rounding_tile.h"
 #include "kernels/hopper/attention/shape.h"
 #include "kernels/hopper/plan.h"
 #include "kernels/hopper/sm90/check.h"
+#include "kernels/hopper/sm90/device.h"
 #include "kernels/hopper/sm90/overlapped_launch.h"
 #include "kernels/hopper/sm90/tensor_map.h"
 #include "kernels/ops/attention/hopper_codes.h"
@@ -41,13 +44,13 @@ struct RowPasses {
     FinishArgumentsOf<Tile> finish;
 };
 
-/// The passes of all sequences. The kernels count sequences from 0 in every launch, so what they read and write begins
-/// at the launch's first sequence. The strides of the whole remain.
+/// The passes of all sequences, the first one with `lanes` threads per row. The kernels count sequences from 0 in every
+/// launch, so what they read and write begins at the launch's first sequence. The strides of the whole remain.
 template <class Tile>
-std::vector<RowPasses<Tile>> row_passes(const AttentionGeometry& geometry, const RowStatisticsArguments& rows,
-                                        const FinishArgumentsOf<Tile>& finish) {
+std::vector<RowPasses<Tile>> row_passes(const AttentionGeometry& geometry, int lanes,
+                                        const RowStatisticsArguments& rows, const FinishArgumentsOf<Tile>& finish) {
     const auto heads = static_cast<unsigned>(geometry.heads);
-    const std::int64_t row_blocks = std::int64_t{rows.padded} * (Tile::kHeadDim / 8) / kRowStatisticsThreads;
+    const std::int64_t row_blocks = ceil_div(std::int64_t{rows.padded} * lanes, std::int64_t{kRowStatisticsThreads});
     const std::int64_t query_blocks = ceil_div(std::int64_t{geometry.seq_len}, std::int64_t{Tile::kQueries});
     const std::int64_t shares = std::int64_t{geometry.heads} * (rows.padded / Tile::kQueries) * Tile::kConsumers;
     const auto shift = [](auto*& pointer, std::int64_t elements) {
@@ -68,18 +71,15 @@ std::vector<RowPasses<Tile>> row_passes(const AttentionGeometry& geometry, const
         shift(each.rows.scratch.lse_log2, row);
         shift(each.rows.scratch.delta, row);
         shift(each.rows.scratch.start, row);
-        // A thread of the first pass clears a word, and it has more threads than there are words.
-        if (first > 0) each.rows.turns = 0;
+        if (first > 0) each.rows.turns = 0;  // the first launch clears all of them
 
         shift(each.finish.dquery, first * shares * Tile::kDQueryFloats);
-        shift(each.finish.qkv, token * finish.qkv_ld);
-        shift(each.finish.dqkv, token * finish.dqkv_ld);
+        each.finish.first_sequence = static_cast<int>(first);
         shift(each.finish.rope.positions, token);
         shift(each.finish.rope.rstd, token);
         shift(each.finish.rope.dot, token);
         if constexpr (Tile::kRounds) each.finish.codes.first_token = static_cast<int>(token);
         if constexpr (Tile::kNorm) {
-            shift(each.finish.norm.pre, token * finish.norm.pre_ld);
             shift(each.finish.norm.rho, token);
             shift(each.finish.norm.dgain, first * finish.norm.tiles * Tile::kHeadDim);
         }
@@ -130,6 +130,7 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
     arguments->batch = geometry.batch;
     arguments->heads = geometry.heads;
     arguments->kv_heads = geometry.kv_heads;
+    arguments->group = geometry.group();
     arguments->scale = static_cast<float>(1 / std::sqrt(static_cast<double>(geometry.head_dim)));
     arguments->order = backward_order<Tile>(op.seq_len, geometry.pairs(), geometry.group());
 
@@ -142,32 +143,35 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
     rows.padded = padded;
     rows.batch = geometry.batch;
     FinishArgumentsOf<Tile> finish{};
-    static_cast<FinishDQueryArguments&>(finish) = {arguments->scratch.dquery,
-                                                   reinterpret_cast<const __nv_bfloat16*>(memory.address(op.qkv)),
-                                                   reinterpret_cast<__nv_bfloat16*>(memory.at<Bf16>(op.dqkv)),
-                                                   op.qkv.ld,
-                                                   op.dqkv.ld,
-                                                   rope,
-                                                   geometry.seq_len,
-                                                   padded,
-                                                   geometry.heads,
-                                                   arguments->scale};
+    finish.rows = Tile::kNorm ? sequence_map(memory, op.pre, "pre", op.seq_len, Tile::kQueries) : arguments->query;
+    finish.dqkv = arguments->dqkv;
+    finish.dquery = arguments->scratch.dquery;
+    finish.rope = rope;
+    finish.seq_len = geometry.seq_len;
+    finish.padded = padded;
+    finish.heads = geometry.heads;
+    finish.scale = arguments->scale;
     if constexpr (Tile::kRounds) finish.codes = arguments->codes;
     if constexpr (Tile::kNorm) finish.norm = arguments->norm = norm_arguments_of(op, memory);
     if constexpr (Tile::kBias) finish.bias = arguments->bias = bias_arguments_of(op, memory);
-    const std::vector<RowPasses<Tile>> passes = row_passes<Tile>(geometry, rows, finish);
+    constexpr int kLanes = Tile::kHeadDim / 8;
+    const auto statistics = rows.delta != nullptr ? attention_row_statistics<1> : attention_row_statistics<kLanes>;
+    const std::vector<RowPasses<Tile>> passes =
+        row_passes<Tile>(geometry, rows.delta != nullptr ? 1 : kLanes, rows, finish);
 
     const auto kernel = attention_backward<Tile>;
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes));
+    constexpr int kFinishBytes = FinishShared<Tile>::kBytes;
+    CUDA_CHECK(
+        cudaFuncSetAttribute(attention_finish_dquery<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize, kFinishBytes));
+    const auto blocks = static_cast<unsigned>(std::min(multiprocessors(), arguments->order.count()));
     return [=](Stream stream) {
         for (const RowPasses<Tile>& each : passes)
-            launch_overlapped(attention_row_statistics<Tile::kHeadDim>, each.rows_grid, kRowStatisticsThreads, 0,
-                              stream, each.rows);
-        launch_overlapped(kernel, static_cast<unsigned>(arguments->order.count()), Tile::kThreads, Tile::kSharedBytes,
-                          stream, *arguments);
+            launch_overlapped(statistics, each.rows_grid, kRowStatisticsThreads, 0, stream, each.rows);
+        launch_overlapped(kernel, blocks, Tile::kThreads, Tile::kSharedBytes, stream, *arguments);
         for (const RowPasses<Tile>& each : passes)
-            launch_overlapped(attention_finish_dquery<Tile>, each.finish_grid, kFinishDQueryThreads, 0, stream,
-                              each.finish);
+            launch_overlapped(attention_finish_dquery<Tile>, each.finish_grid, kFinishDQueryThreads, kFinishBytes,
+                              stream, each.finish);
         print_stamps(stream);
     };
 }
@@ -210,7 +214,6 @@ AttentionGeometry checked(const AttentionBackward& op) {
     require_operand(op.name, "dgain", op.dgain, normed * op.sum_tiles(tokens, op.seq_len), op.head_dim, DType::f32);
     for (const View* packed : {static_cast<const View*>(&op.gain), static_cast<const View*>(&op.dgain)})
         require(packed->ld == op.head_dim, op.name, ": gain and dgain have no gaps between their rows");
-    require(op.pre.ld % 2 == 0, op.name, ": rows of pre begin at multiples of ", op.pre.ld * 2, " bytes, 4 are needed");
     return geometry;
 }
 

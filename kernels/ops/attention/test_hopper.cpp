@@ -26,6 +26,13 @@ TEST_CASE("attention over many tiles, with groups that are no power of two", "[g
     }
 }
 
+// 240 key blocks, so a CTA takes a second one.
+TEST_CASE("attention where blocks take more than one key block", "[gpu][attention]") {
+    if (!has_hopper()) return;
+    for (const std::int64_t head_dim : {64, 128})
+        for (const bool documents : {false, true}) check({12, 600, 4, 4, head_dim, documents});
+}
+
 TEST_CASE("attention of more sequences than a grid has along z", "[gpu][attention]") {
     if (!has_hopper()) return;
     for (const bool documents : {false, true}) check({65535 + 3000, 2, 1, 1, 64, documents});
