@@ -2,14 +2,16 @@
 //
 //   P = exp(Q Kᵀ / sqrt(hd) - lse), dS = P ∘ (dO Vᵀ - delta)
 //   dV = Pᵀ dO, dK = dSᵀ Q / sqrt(hd), dQ = dS K (scaled when it is finished)
-//   with positions: dot parts Σ k dk and Σ v dv per row, and dk rotated back through RoPE
+//   with dot: its parts Σ k dk and Σ v dv per row; with rope: dk rotated back through it
 //   with a norm of heads: dk back through it too (backward_norm.cuh)
 //   with a bias: its share left out of dot, and the sums of dk and dv over 64 keys (backward_bias.cuh)
 //
-// Roles      warpgroup 0: warp 0 loads, a warp for every stage of dQ adds it to global memory         (24 registers)
+// CTAs       one per SM, which draws key blocks by ticket
+// Roles      warpgroup 0: warp 0 draws and loads, a warp for every stage of dQ adds it to memory  (24 registers)
 //            warpgroups 1-2: 64 keys each, GEMMs and softmax                                        (240 registers)
-// Pipelines  keys     once                full: 1 arrive + bytes
+// Pipelines  a key block's place          full: 1 arrive           empty: 1 arrive of each writer, and K's
 //            Q + lse, dO + delta (rings)  full: 1 arrive + bytes   empty: a named barrier per stage
+//            K, V     with a key block's first Q and first dO      empty: a named barrier each
 //            dQ       consumers -> writer full: 1 arrive per warp of both consumers  empty: 1 arrive of the writer
 //            dS       consumers -> both   full: 1 arrive per warp of both consumers   empty: likewise (kLateDQuery)
 // Timeline   per query tile from the last to the diagonal, per query head of the group:
@@ -17,7 +19,9 @@
 //            issue dK += dSᵀ Q, dQ = dS K and Sᵀ = K Qᵀ of the next step, hand dQ to the writer.
 //            At head_dim 64, dV follows dS (kEarlyDValue). dQ needs dS of both consumers. Where it is late by a step
 //            (kLateDQuery) neither waits for the other, and the softmax of one runs under the GEMMs of the other.
-// Shared     K | V | Q ring | dO ring | dS ring | dQ | row statistics | barriers | work item
+//            Between key blocks: the consumers' dots with K and V, which are handed back; dV and dK are finished and
+//            stored while the next K, V, Q and dO come.
+// Shared     K | V | Q ring | dO ring | dS ring, or dK and dV for their stores | dQ | row statistics | place | barriers
 //
 // One block of 128 keys serves every query head that shares them, so dK and dV are sums in registers, in a fixed order.
 // Key blocks add to a dQ tile in order, and the first one stores: repeats give the same bits and nothing is cleared. A
@@ -44,8 +48,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
 
     if (threadIdx.x == 0) {
         ptx::mbarrier_init(shared.work_full(), 1);
-        ptx::mbarrier_init(shared.key_empty(), 4 * Tile::kConsumers + Tile::kDQueryStages);
-        ptx::mbarrier_init(shared.value_empty(), (Tile::kStagesOverValues ? 1 : 4) * Tile::kConsumers);
+        ptx::mbarrier_init(shared.work_empty(), Tile::kDQueryStages);
         for (int stage = 0; stage < Tile::kStages; ++stage) {
             ptx::mbarrier_init(shared.query_full(stage), 1);
             ptx::mbarrier_init(shared.dout_full(stage), 1);

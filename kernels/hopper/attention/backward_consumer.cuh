@@ -271,19 +271,17 @@ struct BackwardConsumer : BackwardKeys<Tile> {
         stamps.mark("last step done");
         // NOTE: read again, so that it takes no registers in the loop
         work = work_in_shared<Tile>(shared);
-        typename Keys::KeyInputs inputs;
-        if constexpr (Tile::kEarlyInputs)
-            this->load_inputs(rows, inputs);
-        else
-            rows = this->key_rows();
+        if constexpr (!Tile::kEarlyInputs) rows = this->key_rows();
         [[maybe_unused]] float dq[32];
         if constexpr (Tile::kLateDQuery) {
             ptx::mbarrier_wait(shared.dscore_full(previous.index), previous.parity);
             issue_dquery(dq, previous.index);
         }
         typename Keys::Dots dots = this->take_dots(dk, dv, rows);
-        __syncwarp();
-        if constexpr (!Tile::kStagesOverValues) release(shared.value_empty());
+        if constexpr (!Tile::kStagesOverValues)
+            ptx::named_barrier_arrive(Barriers::kValueEmpty, Barriers::kEmptyThreads);
+        typename Keys::KeyInputs inputs;  // behind the dots, which would wait behind these loads
+        if constexpr (Tile::kEarlyInputs) this->load_inputs(rows, inputs);
         if constexpr (Tile::kLateDQuery) {
             ptx::wgmma_wait<0>();
             ptx::pin_registers(dq);
@@ -292,11 +290,11 @@ struct BackwardConsumer : BackwardKeys<Tile> {
         }
         stamps.mark("last dQ passed");
         ptx::named_barrier_sync(Barriers::kKeys, Tile::kConsumers * kWarpgroupThreads);
-        release(shared.key_empty());
+        ptx::named_barrier_arrive(Barriers::kKeyEmpty, Barriers::kEmptyThreads);
         this->finish(dk, dv, rows, inputs, dots);
         stamps.mark("dK stored");
     }
-    /// Waits until what the consumer has staged is stored.
+    /// Waits until what the consumer has staged has been read, for its stores.
     __device__ __forceinline__ void free_staging() const {
         if (warp == 0 && lane == 0) ptx::tma_store_wait_read<0>();
         this->meet();
@@ -305,6 +303,8 @@ struct BackwardConsumer : BackwardKeys<Tile> {
     __device__ __forceinline__ void run() {
 #pragma unroll
         for (int stage = 0; stage < Tile::kStages; ++stage) release_stage(stage);
+        ptx::named_barrier_arrive(Barriers::kKeyEmpty, Barriers::kEmptyThreads);
+        ptx::named_barrier_arrive(Barriers::kValueEmpty, Barriers::kEmptyThreads);
         std::uint32_t parity = 0;
         for (;;) {
             work = wait_for_work<Tile>(shared, parity);

@@ -106,24 +106,26 @@ struct FinishThread {
 /// out of dot, and sums the columns. `turn` has the angles of the thread's pairs.
 template <class Tile>
 __device__ __forceinline__ void finish_queries(const FinishArgumentsOf<Tile>& arguments, const FinishThread<Tile>& at,
-                                               int head, int sequence, int first, bool rotates,
-                                               const float2 (&turn)[2][8]) {
+                                               int head, int sequence, int first, const float2 (&turn)[2][8]) {
+    const bool has_dot = arguments.rope.has_dot();
     [[maybe_unused]] float2 columns[8] = {};  // of dQ without rstd
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        const float factor = rotates && at.valid(half) ? arguments.rope.factor(at.token0 + at.row(half)) : 1.0f;
+        const float factor = has_dot && at.valid(half) ? arguments.rope.factor(at.token0 + at.row(half)) : 1.0f;
         const float scale = Tile::kBias ? arguments.scale : arguments.scale * factor;
         float dot = 0;
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
             float2 gradient = at.sum(half, i);
             gradient = {gradient.x * scale, gradient.y * scale};
-            if (rotates) {
+            if (has_dot) {
                 const float2 value = unpack_bf16(ptx::load_shared(at.pair(half, i)));
                 dot += value.x * gradient.x + value.y * gradient.y;
-                const Pair<float> turned =
-                    unrotate_pair(Pair<float>{gradient.x, gradient.y}, turn[half][i].x, turn[half][i].y);
-                gradient = {turned.first, turned.second};
+                if (arguments.rope.rotates()) {
+                    const Pair<float> turned =
+                        unrotate_pair(Pair<float>{gradient.x, gradient.y}, turn[half][i].x, turn[half][i].y);
+                    gradient = {turned.first, turned.second};
+                }
                 if constexpr (Tile::kBias) {
                     const float2 bias = __ldg(arguments.bias.bias + (head * Tile::kHeadDim + at.column()) / 2 + 4 * i);
                     dot -= bias.x * gradient.x + bias.y * gradient.y;
@@ -133,7 +135,7 @@ __device__ __forceinline__ void finish_queries(const FinishArgumentsOf<Tile>& ar
             }
             ptx::store_shared(at.pair(half, i), pack_bf16(gradient.x, gradient.y));
         }
-        if (rotates) {
+        if (has_dot) {
             dot = quad_sum(dot);
             if constexpr (Tile::kBias) dot *= factor;
             if constexpr (at.kSplitRows)
@@ -152,7 +154,7 @@ __device__ __forceinline__ void finish_queries(const FinishArgumentsOf<Tile>& ar
                 column_sum<64>(at.shared.columns(at.consumer), own);
     }
     if constexpr (at.kSplitRows) {
-        if (!rotates) return;
+        if (!has_dot) return;
         __syncthreads();
         const int own = 32 * at.warp + at.lane;
         if (at.consumer == 0 && own < at.count)
@@ -226,16 +228,16 @@ __global__ void __launch_bounds__(kFinishDQueryThreads, Tile::kNorm ? 2 : 4)
     ptx::launch_dependents();
     const int first = static_cast<int>(blockIdx.x) * Tile::kQueries;
     const int head = static_cast<int>(blockIdx.y), sequence = static_cast<int>(blockIdx.z);
-    const bool rotates = arguments.rope.positions != nullptr;
+    const bool has_dot = arguments.rope.has_dot();
     // Load the sums, and q or pre
     if (thread == 0) {
         const std::int64_t tile =
             (static_cast<std::int64_t>(sequence) * arguments.heads + head) * (arguments.padded / Tile::kQueries) +
             blockIdx.x;
-        ptx::mbarrier_arrive_expect(shared.full(), Tile::kDQueryBytes + (rotates ? Tile::kQueryBytes : 0));
+        ptx::mbarrier_arrive_expect(shared.full(), Tile::kDQueryBytes + (has_dot ? Tile::kQueryBytes : 0));
         ptx::bulk_load(shared.dquery(), arguments.dquery + tile * (Tile::kDQueryBytes / 4), Tile::kDQueryBytes,
                        shared.full());
-        if (rotates)
+        if (has_dot)
 #pragma unroll
             for (int panel = 0; panel < Tile::kPanels; ++panel)
                 ptx::tma_load(shared.rows() + panel * Tile::kQueryPanelBytes, &arguments.rows,
@@ -250,7 +252,7 @@ __global__ void __launch_bounds__(kFinishDQueryThreads, Tile::kNorm ? 2 : 4)
                                 static_cast<std::int64_t>(sequence) * arguments.seq_len + first};
     // Angles, while those are on their way
     float2 turn[2][8] = {};
-    if (rotates)
+    if (arguments.rope.rotates())
 #pragma unroll
         for (int half = 0; half < 2; ++half)
             if (at.valid(half)) {
@@ -262,7 +264,7 @@ __global__ void __launch_bounds__(kFinishDQueryThreads, Tile::kNorm ? 2 : 4)
     if constexpr (Tile::kNorm)
         finish_normed_queries<Tile>(arguments, at, head, sequence, first, turn);
     else
-        finish_queries<Tile>(arguments, at, head, sequence, first, rotates, turn);
+        finish_queries<Tile>(arguments, at, head, sequence, first, turn);
     // Store
     ptx::fence_async_shared();
     at.meet();

@@ -38,39 +38,41 @@ struct BackwardKeys {
         return dot;
     }
 
-    /// With rope, what the tails of dK and dV need of the thread's keys. Loaded early and together: every load by
-    /// itself would be waited for by itself.
+    /// With dot, what the tails of dK and dV need of the thread's keys. Loaded early and together: every load by itself
+    /// would be waited for by itself.
     struct KeyRows {
         float factor[2];           // 0 beyond the sequence
         std::int32_t position[2];  // 0 beyond the sequence
     };
     struct Nothing {};
-    /// What dK is finished with, of the thread's pairs; 0 beyond the sequence.
+    /// What dK is finished with, of the thread's pairs.
     struct KeyInputs {
         float2 angles[2][Tile::kHeadDim / 8];
         std::conditional_t<Tile::kNorm, NormRows<Tile::kHeadDim, Tile::kHeadDim / 8>, Nothing> normed;
     };
+    /// NOTE: by ordered loads, as the compiler would move others down to where they are needed.
     __device__ __forceinline__ KeyRows key_rows() const {
         const RopeBackwardArguments& rope = arguments.rope;
         KeyRows rows{};
-        if (rope.positions == nullptr) return rows;
-            // NOTE: ordered, as the compiler would move other loads to where they are needed.
+        if (!rope.has_dot()) return rows;
 #pragma unroll
         for (int half = 0; half < 2; ++half)
             if (inside(half)) {
                 rows.factor[half] =
                     rope.rstd != nullptr ? __uint_as_float(ptx::load_ordered_word(rope.rstd + token(half))) : 1.0f;
-                rows.position[half] = static_cast<std::int32_t>(ptx::load_ordered_word(rope.positions + token(half)));
+                if (rope.rotates())
+                    rows.position[half] =
+                        static_cast<std::int32_t>(ptx::load_ordered_word(rope.positions + token(half)));
             }
         return rows;
     }
-    // NOTE: without rope they are 0, as what is not set on every way takes registers in the loop.
+    /// NOTE: without rope angles are 0, as what is not set on every way takes registers in the loop.
     __device__ __forceinline__ void load_inputs(const KeyRows& rows, KeyInputs& inputs) const {
 #pragma unroll
         for (int half = 0; half < 2; ++half)
 #pragma unroll
             for (int j = 0; j < Tile::kHeadDim / 8; ++j) inputs.angles[half][j] = {0, 0};
-        if (!Tile::kNorm && !Tile::kBias && arguments.rope.positions == nullptr) return;
+        if (!Tile::kNorm && !arguments.rope.rotates()) return;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float2* angles =
@@ -108,7 +110,7 @@ struct BackwardKeys {
         ptx::named_barrier_sync(Barriers::kStore + consumer, kWarpgroupThreads);
     }
 
-    /// What K and V are needed for after the GEMMs: scales dK, and with rope multiplies dK and dV by the rows' rstd and
+    /// What K and V are needed for after the GEMMs: scales dK, and with dot multiplies dK and dV by the rows' rstd and
     /// adds up the thread's shares of dot. With a bias, rstd comes later; with a norm of heads, dK's dot too.
     struct Dots {
         float key[2], value[2];
@@ -118,7 +120,7 @@ struct BackwardKeys {
 #pragma unroll
         for (float& value : dk) value *= arguments.scale;
         Dots dots{};
-        if (arguments.rope.positions == nullptr) return dots;
+        if (!arguments.rope.has_dot()) return dots;
         if constexpr (!Tile::kBias) scale_rows(dv, rows.factor);
         if constexpr (!Tile::kBias && !Tile::kNorm) scale_rows(dk, rows.factor);
 #pragma unroll
@@ -132,7 +134,7 @@ struct BackwardKeys {
     /// With a bias, leaves its share out of dot, multiplies by the rows' rstd, and `columns` gets the sums. Writes dot.
     __device__ __forceinline__ void finish_dot(float (&gradient)[Tile::kHeadDim / 2], const KeyRows& rows,
                                                float (&dot)[2], int qkv_head, [[maybe_unused]] Columns& columns) const {
-        if (arguments.rope.positions == nullptr) return;
+        if (!arguments.rope.has_dot()) return;
         if constexpr (Tile::kBias) {
             leave_out_bias<Tile>(arguments, qkv_head, lane, rows.factor, gradient, dot, columns);
         } else {
@@ -205,9 +207,10 @@ struct BackwardKeys {
             finish_normed_keys<Tile>(arguments, work, key(0), warp, lane, scratch, Barriers::kStore + consumer,
                                      inputs.normed, inputs.angles, rows.factor, dk);
         } else {
-            if (Tile::kBias) unrotate(dk, inputs);
+            const bool rotates = arguments.rope.rotates();
+            if (Tile::kBias && rotates) unrotate(dk, inputs);
             finish_dot(dk, rows, dots.key, key_head, columns);
-            if (!Tile::kBias && arguments.rope.positions != nullptr) unrotate(dk, inputs);
+            if (!Tile::kBias && rotates) unrotate(dk, inputs);
         }
         if constexpr (Tile::kBias) {
             put_columns(columns, of_keys, warp, lane);
@@ -218,9 +221,10 @@ struct BackwardKeys {
         }
         if ((Tile::kNorm || Tile::kBias) && Tile::kStagesOverValues) meet();  // sums lie where dK is staged
         store(dk, shared.staged_dkey(), key_head);
-        if (Tile::kStagesOverValues && warp == 0 && lane == 0) {
-            ptx::tma_store_wait_read<1>();  // dV
-            ptx::mbarrier_arrive(shared.value_empty());
+        if constexpr (Tile::kStagesOverValues) {
+            if (warp == 0 && lane == 0) ptx::tma_store_wait_read<1>();  // dV
+            __syncwarp();
+            ptx::named_barrier_arrive(Barriers::kValueEmpty, Barriers::kEmptyThreads);
         }
     }
 };

@@ -24,14 +24,16 @@
 
 namespace coda::hopper {
 
-/// What AttentionBackward with rope adds; positions is null without it.
+/// What AttentionBackward with dot adds, which is null without it.
 struct RopeBackwardArguments {
-    const std::int32_t* positions;  // (M)
+    const std::int32_t* positions;  // (M); null where nothing was rotated
     const float2* rope;             // (positions, head_dim / 2): cos, sin
     const float* rstd;              // (M), a factor of the row's gradient; may be null
     float* dot;                     // (H + 2 Hk, M)
     std::int64_t dot_ld;
 
+    __device__ bool has_dot() const { return dot != nullptr; }
+    __device__ bool rotates() const { return positions != nullptr; }
     __device__ float factor(std::int64_t token) const { return rstd != nullptr ? __ldg(rstd + token) : 1.0f; }
 };
 
@@ -110,13 +112,12 @@ struct BackwardShared {
     __device__ std::uint32_t delta(int stage) const { return lse(Tile::kStages + stage); }
     __device__ std::uint32_t start(int stage) const { return lse(2 * Tile::kStages + stage); }
     __device__ std::uint32_t work_full() const { return barrier(0); }
-    __device__ std::uint32_t key_empty() const { return barrier(1); }
-    __device__ std::uint32_t value_empty() const { return barrier(2); }
-    __device__ std::uint32_t query_full(int stage) const { return barrier(3 + stage); }
-    __device__ std::uint32_t dout_full(int stage) const { return barrier(3 + Tile::kStages + stage); }
-    __device__ std::uint32_t dscore_full(int stage) const { return barrier(3 + 2 * Tile::kStages + stage); }
-    __device__ std::uint32_t dscore_empty(int stage) const { return barrier(3 + 3 * Tile::kStages + stage); }
-    __device__ std::uint32_t dquery_full(int stage) const { return barrier(3 + 4 * Tile::kStages + stage); }
+    __device__ std::uint32_t work_empty() const { return barrier(1); }
+    __device__ std::uint32_t query_full(int stage) const { return barrier(2 + stage); }
+    __device__ std::uint32_t dout_full(int stage) const { return barrier(2 + Tile::kStages + stage); }
+    __device__ std::uint32_t dscore_full(int stage) const { return barrier(2 + 2 * Tile::kStages + stage); }
+    __device__ std::uint32_t dscore_empty(int stage) const { return barrier(2 + 3 * Tile::kStages + stage); }
+    __device__ std::uint32_t dquery_full(int stage) const { return barrier(2 + 4 * Tile::kStages + stage); }
     __device__ std::uint32_t dquery_empty(int stage) const { return dquery_full(Tile::kDQueryStages + stage); }
     /// Where dK and dV are staged, in panels of kKeyPanelBytes. Each consumer has the rows of its keys, as in dS.
     __device__ std::uint32_t staged_dkey() const { return dscore(Tile::kStagesOverValues ? 0 : 1); }
@@ -131,17 +132,18 @@ struct BackwardShared {
     __device__ std::uint32_t barrier(int index) const { return work() + Tile::kWorkBytes + 8 * index; }
 };
 
-/// Named barriers of the block. A stage of Q and dO is empty when every consumer thread has arrived, because the
-/// threads read lse and delta themselves. A warp arrives at a named barrier for all of its lanes in one instruction,
-/// which racecheck follows. racecheck counts an arrival at an mbarrier for the reads of only one lane, and 32 arrivals
-/// per warp would take time in shared memory.
+/// Named barriers of the block. What the loader fills is empty when every consumer thread has arrived: a stage of Q and
+/// dO, because the threads read lse and delta themselves, and K and V, which they read for dot. A warp arrives at a
+/// named barrier for all of its lanes in one instruction, which racecheck follows. racecheck counts an arrival at an
+/// mbarrier for the reads of only one lane, and 32 arrivals per warp would take time in shared memory.
 template <class Tile>
 struct BackwardNamedBarriers {
     static constexpr int kKeys = 1;                      // consumers: the last dQ is done
     static constexpr int kStore = 2;                     // of each consumer: its threads have come here
     static constexpr int kEmpty = 2 + Tile::kConsumers;  // of each stage: consumers arrive, the loader waits
+    static constexpr int kKeyEmpty = kEmpty + Tile::kStages, kValueEmpty = kKeyEmpty + 1;  // likewise
     static constexpr int kEmptyThreads = kWarpgroupThreads * Tile::kConsumers + 32;
-    static_assert(kEmpty + Tile::kStages <= kNamedBarriers, "a block has 16 named barriers");
+    static_assert(kValueEmpty < kNamedBarriers, "a block has 16 named barriers");
 };
 
 /// A key block's place, which the loader hands to the other roles with the keys.
@@ -193,9 +195,9 @@ __device__ __forceinline__ BackwardWork wait_for_work(const BackwardShared<Tile>
 }
 
 /// Loads key block after key block, and the query tiles that see each. Keys are waited for with the first queries, and
-/// values with the first dO. For a whole warp, of which one lane issues the copies. The consumers arrive once for the
-/// stages that are empty from the start and once after every step: every step waits here, and the last arrivals are
-/// waited for at the end.
+/// values with the first dO. For a whole warp, of which one lane issues the copies. The consumers arrive once for what
+/// is empty from the start and once after every use: every use waits here, and the last arrivals are waited for at the
+/// end.
 template <class Tile>
 __device__ __forceinline__ void backward_load(const BackwardArgumentsOf<Tile>& arguments,
                                               const BackwardShared<Tile>& shared) {
@@ -205,7 +207,7 @@ __device__ __forceinline__ void backward_load(const BackwardArgumentsOf<Tile>& a
     std::uint32_t parity = 1;
     for (;;) {
         // Draw the next key block
-        // NOTE: a CTA takes work by ticket, so that it waits for the turns of work that was begun before its own.
+        // NOTE: by ticket, so that a CTA only waits for the turns of key blocks that were drawn before its own.
         int item = 0;
         if (threadIdx.x == 0) item = atomicAdd(arguments.scratch.ticket, 1);
         const BackwardWork work = backward_work<Tile>(arguments, __shfl_sync(kAllLanes, item, 0));
@@ -218,7 +220,9 @@ __device__ __forceinline__ void backward_load(const BackwardArgumentsOf<Tile>& a
                         64 * (panel % Tile::kPanels),
                     work.key_block * Tile::kKeys, work.sequence);
         // Wait for room for its keys, hand its place over
-        ptx::mbarrier_wait(shared.key_empty(), parity);
+        ptx::named_barrier_sync(Barriers::kKeyEmpty, Barriers::kEmptyThreads);
+        ptx::mbarrier_wait(shared.work_empty(), parity);
+        parity ^= 1;
         if (issues) {
             ptx::store_shared_integers(shared.work(), {work.sequence, work.kv_head, work.key_block, work.end_tile});
             ptx::mbarrier_arrive(shared.work_full());
@@ -260,7 +264,7 @@ __device__ __forceinline__ void backward_load(const BackwardArgumentsOf<Tile>& a
                 }
                 __syncwarp();
                 // Wait for room for V, load it, dO and delta
-                if (first) ptx::mbarrier_wait(shared.value_empty(), parity);
+                if (first) ptx::named_barrier_sync(Barriers::kValueEmpty, Barriers::kEmptyThreads);
                 if (issues) {
                     ptx::mbarrier_arrive_expect(shared.dout_full(stage),
                                                 Tile::kQueryBytes + Tile::kRowBytes + (first ? Tile::kKeyBytes : 0));
@@ -278,11 +282,11 @@ __device__ __forceinline__ void backward_load(const BackwardArgumentsOf<Tile>& a
                 ring.advance();
             }
         }
-        parity ^= 1;
     }
 #pragma unroll
     for (int stage = 0; stage < Tile::kStages; ++stage)
         ptx::named_barrier_sync(Barriers::kEmpty + stage, Barriers::kEmptyThreads);
+    ptx::named_barrier_sync(Barriers::kValueEmpty, Barriers::kEmptyThreads);
 }
 
 /// Adds the dQ tiles of a stage to global memory, each when all key blocks before its own have added theirs. Every
@@ -295,7 +299,7 @@ __device__ __forceinline__ void backward_write(const BackwardArgumentsOf<Tile>& 
     std::uint32_t key_parity = 0, steps = 0;
     for (;;) {
         const BackwardWork work = wait_for_work<Tile>(shared, key_parity);
-        ptx::mbarrier_arrive(shared.key_empty());
+        ptx::mbarrier_arrive(shared.work_empty());
         if (work.ends()) return;
         const int first_head = work.sequence * arguments.heads + work.kv_head * arguments.group;
         const int first_row = work.sequence * arguments.padded;

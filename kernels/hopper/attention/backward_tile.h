@@ -51,9 +51,9 @@ struct BackwardTile {
     static constexpr int kDQueryBytes = kConsumers * kDQueryFloats * 4;
     static constexpr int kRowBytes = kQueries * 4;             // one statistic of the rows of a query tile
     static constexpr int kRowStatistics = kDocuments ? 3 : 2;  // lse, delta, start
-    // dK and dV are staged for their stores where dS was. At head_dim 128 that has room for dK, and dV lies over V.
+    // dK and dV are staged for their stores where dS was. At head_dim 128 only dK has room there, and dV lies over V.
     static constexpr bool kStagesOverValues = kHeadDim == 128;
-    static constexpr int kBarriers = 3 + 4 * kStages + 2 * kDQueryStages;
+    static constexpr int kBarriers = 2 + 4 * kStages + 2 * kDQueryStages;
     static constexpr int kWorkBytes = 16;
     static constexpr int kSharedBytes = 2 * kKeyBytes +
                                         kStages * (2 * kQueryBytes + kDScoreBytes + kRowStatistics * kRowBytes) +

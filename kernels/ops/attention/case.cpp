@@ -95,6 +95,8 @@ AttentionCase make_attention(const AttentionCaseShape& shape, const Precision& p
     made.bias_backward = made.rope_backward;
     made.bias_backward.bias = bias;
     made.bias_backward.dbias = dbias;
+    made.unrotated_backward = made.bias_backward;
+    made.unrotated_backward.positions = made.unrotated_backward.rope = {};
     scratch.cols = scratch.ld =
         std::max({std::int64_t{256}, made.backward.scratch_bytes(), made.rope_backward.scratch_bytes()});
     made.buffers[kScratch] = scratch;
@@ -102,6 +104,7 @@ AttentionCase make_attention(const AttentionCaseShape& shape, const Precision& p
     made.rope_backward.scratch = scratch;
     made.norm_backward.scratch = scratch;
     made.bias_backward.scratch = scratch;
+    made.unrotated_backward.scratch = scratch;
     return made;
 }
 

@@ -50,6 +50,7 @@ struct AttentionCase {
     AttentionBackward rope_backward;  // from delta, with rope
     AttentionBackward norm_backward;  // the same with the norm of heads. Its eps makes dot's share of q and k large
     AttentionBackward bias_backward;  // rope_backward with a bias
+    AttentionBackward unrotated_backward;  // the same without rope
     std::vector<View> buffers;
 };
 

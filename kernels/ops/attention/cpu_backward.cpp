@@ -86,13 +86,14 @@ struct Backward {
     std::int64_t o_ld = 0;
     const Compute* delta = nullptr;
     std::int64_t delta_ld = 0;
-    // With rope: dot (H + 2 Hk, M) is written, and rows of q and k are rotated back.
+    // With dot: dot (H + 2 Hk, M) is written.
     Compute* dot = nullptr;
     std::int64_t dot_ld = 0;
+    const Compute* rstd = nullptr;  // (M), one factor per row
+    // With rope: rows of q and k are rotated back.
     const std::int32_t* positions = nullptr;
     const Compute* rope = nullptr;
     std::int64_t rope_ld = 0;
-    const Compute* rstd = nullptr;  // (M), one factor per row
     // With gain: rows of q and k are taken back through their norm, and dgain is written.
     Rows<const Compute> gain{}, rho{};
     Rows<const Storage> pre{};
@@ -275,13 +276,15 @@ void run(const AttentionBackward& op, const Operands& operands, const AttentionS
         .delta = operands.get_optional<Compute>("delta", op.delta, shape.heads, shape.rows),
         .delta_ld = op.delta.ld,
     };
-    if (op.rope) {
+    if (op.dot) {
         backward.dot = operands.get<Compute>("dot", op.dot, shape.head_slots(), shape.rows);
         backward.dot_ld = op.dot.ld;
+        backward.rstd = operands.get_optional<Compute>("rstd", op.rstd, 1, shape.rows);
+    }
+    if (op.rope) {
         backward.positions = operands.get<std::int32_t>("positions", op.positions, 1, shape.rows);
         backward.rope = operands.get<Compute>("rope", op.rope, op.rope.rows, shape.head_dim);
         backward.rope_ld = op.rope.ld;
-        backward.rstd = operands.get_optional<Compute>("rstd", op.rstd, 1, shape.rows);
         operands.require_indices("positions", backward.positions, shape.rows, op.rope.rows);
     }
     if (op.gain) {

@@ -196,12 +196,14 @@ AttentionGeometry checked(const AttentionBackward& op) {
     } else {
         require_operand(op.name, "delta", op.delta, op.heads, tokens, DType::f32);
     }
-    if (!op.rope) return geometry;
-    require_operand(op.name, "positions", op.positions, 1, tokens, DType::i32);
-    require_operand(op.name, "rope", op.rope, op.rope.rows, op.head_dim, DType::f32);
+    if (!op.dot) return geometry;
     require_operand(op.name, "dot", op.dot, op.heads + 2 * op.kv_heads, tokens, DType::f32);
     if (op.rstd) require_operand(op.name, "rstd", op.rstd, 1, tokens, DType::f32);
-    require(op.rope.ld == op.head_dim, op.name, ": rope has gaps between its rows (ld ", op.rope.ld, ")");
+    if (op.rope) {
+        require_operand(op.name, "positions", op.positions, 1, tokens, DType::i32);
+        require_operand(op.name, "rope", op.rope, op.rope.rows, op.head_dim, DType::f32);
+        require(op.rope.ld == op.head_dim, op.name, ": rope has gaps between its rows (ld ", op.rope.ld, ")");
+    }
     if (op.bias) {
         require_operand(op.name, "bias", op.bias, 1, op.qkv.cols, DType::f32);
         require_operand(op.name, "dbias", op.dbias, op.sum_tiles(tokens, op.seq_len), op.qkv.cols, DType::f32);
@@ -243,7 +245,7 @@ Launch bind(const AttentionBackward& op, const Plan&, const Memory& memory) {
         rows.delta_ld = op.delta.ld;
     }
     RopeBackwardArguments rope{};
-    if (op.rope)
+    if (op.dot)
         rope = {memory.at<std::int32_t>(op.positions), reinterpret_cast<const float2*>(memory.at<float>(op.rope)),
                 memory.at<float>(op.rstd), memory.at<float>(op.dot), op.dot.ld};
     const auto launch = [&]<template <int, bool> class Tile>(TileTemplate<Tile>) {

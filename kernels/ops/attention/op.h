@@ -56,9 +56,10 @@ struct Attention {
 ///   p = exp(q k / sqrt(hd) - lse); dv = pᵀ dout; ds = p (dout vᵀ - delta) / sqrt(hd); dq = ds k; dk = dsᵀ q;
 ///   dqkv = (dq, dk, dv) rstd, where rstd belongs to the norm before the GEMM that computed qkv. LinearRmsBackward and
 ///   WeightGradient expect this factor in dqkv.
+/// With dot, per head dot = Σ qkv ⊙ dqkv.
 /// With rope, qkv is as LinearRope stored it, and dqkv is the gradient before the rotation: pairs of q and k columns
-/// are rotated back, (du, dv) -> (du cos + dv sin, dv cos - du sin). Per head dot = Σ qkv ⊙ dqkv, summed before they
-/// are rotated back.
+/// are rotated back, (du, dv) -> (du cos + dv sin, dv cos - du sin), after dot is summed. Without rope nothing was
+/// rotated, as with learned positions.
 /// With gain, q and k heads had a norm before the rotation (LinearRope), and dqkv is the gradient before that norm. Per
 /// head, with ẑ = rho pre and dn, the gradient that is rotated back, without the factor rstd:
 ///   c = (1/hd) Σ gain ⊙ ẑ ⊙ dn;  dqkv = rho (gain ⊙ dn - c ẑ) rstd;  dot = eps rho² hd c rstd
@@ -75,15 +76,15 @@ struct AttentionBackward {
     In<Matrix> lse;        // (H, M) statistic
     In<Matrix> delta;      // (H, M) statistic; absent where o is given
     In<Vector> positions;  // (1, M) i32, with rope
-    In<Matrix> rope;       // (positions, hd) statistic, optional; with it positions and dot
-    In<Vector> rstd;       // (1, M) statistic, optional (absent: 1), only with rope
+    In<Matrix> rope;       // (positions, hd) statistic, optional, only with dot; with it positions
+    In<Vector> rstd;       // (1, M) statistic, optional (absent: 1), only with dot
     In<Vector> doc_start;  // (1, M) i32, optional: the first key that the row sees, as Attention takes it
     In<Matrix> gain;       // (2, hd) master, optional: of q heads and of k heads; only with rope, with pre, rho, dgain
     In<Matrix> pre;        // (M, (H + Hk) hd) storage: q and k before their norm
     In<Matrix> rho;        // (H + Hk, M) statistic
-    In<Vector> bias;       // (1, Nq) master, optional: only with rope and without gain, with dbias
+    In<Vector> bias;       // (1, Nq) master, optional: only with dot and without gain, with dbias
     Result dqkv;           // (M, Nq) storage; or codes by rows and transposed, f8e5m2
-    Out<Partials> dot;     // (H + 2 Hk, M) statistic, with rope; from dq, dk, dv before rounding
+    Out<Partials> dot;     // (H + 2 Hk, M) statistic, optional; from dq, dk, dv before rounding
     Out<Partials> dgain;   // ((H + Hk) sum_tiles(), hd) statistic
     Out<Partials> dbias;   // (sum_tiles(), Nq) statistic
     InOut<Scratch> scratch;
@@ -145,8 +146,9 @@ struct AttentionBackward {
 /// Throws Error where operands that go together are not there together.
 inline void require_together(const AttentionBackward& op) {
     require(static_cast<bool>(op.o) != static_cast<bool>(op.delta), op.name, ": takes o or delta, one of them");
-    require(op.rope || (!op.positions && !op.dot && !op.rstd && !op.gain && !op.bias), op.name,
-            ": positions, dot, rstd, gain and bias come with rope, which is missing");
+    require(op.dot || (!op.rope && !op.rstd && !op.bias), op.name,
+            ": rope, rstd and bias come with dot, which is missing");
+    require(op.rope || (!op.positions && !op.gain), op.name, ": positions and gain come with rope, which is missing");
     require(op.gain || (!op.pre && !op.rho && !op.dgain), op.name,
             ": pre, rho and dgain come with gain, which is missing");
     require(op.bias || !op.dbias, op.name, ": dbias comes with bias, which is missing");

@@ -189,14 +189,14 @@ void compare_normed(const Sequence<AttentionBackward>& sequence, const char* ope
     });
 }
 
-/// Compares a finished gradient of a head slot and, with rope, its share of dot. With bias, adds the band's share of
-/// its dbias.
+/// Compares a finished gradient of a head slot and its share of dot, where the op has it. With bias, adds the band's
+/// share of its dbias.
 void compare_gradient(const Sequence<AttentionBackward>& sequence, const char* operand, std::int64_t slot,
                       const Band& band, const float* gradient, float* dbias, double& largest) {
     const AttentionBackward& op = sequence.op;
     OpCheck& check = sequence.check;
     const std::int64_t width = op.head_dim;
-    if (!op.rope) {
+    if (!op.dot) {
         const Written stored = written(sequence, slot, band.first);
         const Tensor exact = band_of(gradient, width);
         compare(check, operand, band.rows, width, stored, [=] __device__(std::int64_t row, std::int64_t column) {
@@ -206,8 +206,9 @@ void compare_gradient(const Sequence<AttentionBackward>& sequence, const char* o
         return;
     }
     const Tensor turned = band_of(gradient, width), rope = live(check, op.rope);
-    const std::int32_t* positions = check.memory().at<std::int32_t>(op.positions) + sequence.start + band.first;
-    const bool rotated = slot < op.heads + op.kv_heads;
+    const bool rotated = op.rope && slot < op.heads + op.kv_heads;
+    const std::int32_t* positions =
+        rotated ? check.memory().at<std::int32_t>(op.positions) + sequence.start + band.first : nullptr;
     // Compared without rstd, as are the terms against which gradients are measured.
     const float* rstd = op.rstd ? check.memory().at<float>(op.rstd) + sequence.start + band.first : nullptr;
     const auto over_rstd = [=] __device__(float found, std::int64_t row) {

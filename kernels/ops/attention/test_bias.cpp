@@ -70,6 +70,27 @@ TEST_CASE("AttentionBackward leaves a bias out of dot, and sums the gradient ove
         }
 }
 
+TEST_CASE("AttentionBackward without rope is that with a table of no rotation") {
+    for (const DType storage : {DType::f64, DType::bf16}) {
+        INFO(name_of(storage));
+        Both ops(storage, true);
+        Buffers& buffers = ops.buffers;
+        for (std::int64_t row = 0; row < ops.biased.rope.rows; ++row)
+            for (std::int64_t j = 0; j < kHeadDim; ++j) buffers.set(ops.biased.rope, row, j, j % 2 == 0 ? 1 : 0);
+        const auto results = [&](const AttentionBackward& op) {
+            cpu::run(op, buffers.memory());
+            std::vector<double> all;
+            for (const View& view : {View(op.dqkv), View(op.dot), View(op.dbias)})
+                for (const double value : buffers.values(view)) all.push_back(value);
+            return all;
+        };
+        const auto expected = results(ops.biased);
+        AttentionBackward unrotated = ops.biased;
+        unrotated.positions = unrotated.rope = {};
+        REQUIRE(results(unrotated) == expected);
+    }
+}
+
 TEST_CASE("attention's gradient with a bias has the same bits for any number of threads") {
     require_same_bits_for_any_thread_count([](Buffers& buffers) {
         Both ops(DType::bf16, true);

@@ -224,14 +224,18 @@ inline void check_forward(Problem& problem, const Device& device, double scale) 
 
 inline void check_backward(Problem& problem, const Device& device, const AttentionBackward& op,
                            const AttentionBackward& exact, double scale) {
-    const bool rope = static_cast<bool>(op.rope);
+    const bool dots = static_cast<bool>(op.dot);
     // With logits in the hundreds the softmax is nearly one-hot, and dq, dk and dot are small differences of large
     // terms. Only the parts that do not depend on a rounded o or dS are then compared.
     const bool large = scale > 1;
     cpu::run(exact, problem.truth);
     // dq and dk vanish where a query sees a single key; their errors are then measured against dv.
     const double floor = 0.05 * problem.rms(cases::kDqkv, problem.values(), problem.end());
-    INFO((op.gain ? "norm backward" : op.bias ? "bias backward" : rope ? "rope backward" : "backward"));
+    INFO((op.gain   ? "norm backward"
+          : op.bias ? "bias backward"
+          : dots    ? "rope backward"
+                    : "backward")
+         << (dots && !op.rope ? " without rope" : ""));
     if (op.gain) {
         device.run(op, {cases::kDqkv, cases::kDot, cases::kDGain}, problem.gpu);
         // A sum over up to 64 rows of what may cancel, or of what is 0 where a query sees a single key.
@@ -241,16 +245,16 @@ inline void check_backward(Problem& problem, const Device& device, const Attenti
         for (const auto& [first, last] :
              {std::pair{std::int64_t{0}, problem.values()}, std::pair{problem.values(), problem.end()}})
             CHECK(problem.error(cases::kDBias, first, last, floor) <= (large ? 1e29 : 6e-3));
-    } else if (rope) {
+    } else if (dots) {
         device.run(op, {cases::kDqkv, cases::kDot}, problem.gpu);
     } else {
         device.run(op, {cases::kDqkv}, problem.gpu);
     }
     CHECK(problem.error(cases::kDqkv, problem.values(), problem.end()) <= 6e-3);
-    const double largest = large && !rope ? 1e29 : 6e-3;
+    const double largest = large && !dots ? 1e29 : 6e-3;
     CHECK(problem.error(cases::kDqkv, 0, problem.keys(), floor) <= largest);
     CHECK(problem.error(cases::kDqkv, problem.keys(), problem.values(), floor) <= largest);
-    if (rope) CHECK(problem.error(cases::kDot, 0, problem.shape.rows()) <= (large ? 1e29 : 6e-3));
+    if (dots) CHECK(problem.error(cases::kDot, 0, problem.shape.rows()) <= (large ? 1e29 : 6e-3));
 }
 
 inline void check(Problem& problem, double scale = 1) {
@@ -263,6 +267,7 @@ inline void check(Problem& problem, double scale = 1) {
     check_backward(problem, device, problem.small.rope_backward, problem.exact.rope_backward, scale);
     check_backward(problem, device, problem.small.norm_backward, problem.exact.norm_backward, scale);
     check_backward(problem, device, problem.small.bias_backward, problem.exact.bias_backward, scale);
+    check_backward(problem, device, problem.small.unrotated_backward, problem.exact.unrotated_backward, scale);
     CHECK(problem.gaps_untouched());
 }
 

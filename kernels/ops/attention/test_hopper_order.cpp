@@ -16,7 +16,7 @@ using test::has_hopper;
 
 namespace {
 
-/// The op on sequences [first, first + count): rows of matrices, columns of what has a column per token.
+/// The op on sequences [first, first + count): rows of matrices and of dbias, columns of what has a column per token.
 template <class Op>
 Op of_sequences(Op op, std::int64_t first, std::int64_t count) {
     const std::int64_t row = first * op.seq_len, rows = count * op.seq_len, all = op.qkv.rows;
@@ -30,6 +30,10 @@ Op of_sequences(Op op, std::int64_t first, std::int64_t count) {
             if (view.rows == 1) view.ld = rows;
         }
     });
+    if constexpr (requires { op.dbias; }) {
+        const std::int64_t tiles = op.sum_tiles(op.seq_len, op.seq_len);
+        if (op.dbias) op.dbias = op.dbias.row_slice(first * tiles, count * tiles);
+    }
     return op;
 }
 
@@ -88,7 +92,7 @@ class OnDevice {
     static std::vector<cases::Buffer> buffers_of(const AttentionCase& made) {
         std::vector<cases::Buffer> buffers;
         for (const View& view : made.buffers) buffers.push_back({"", view, Fill::nothing, 1, Access::in});
-        for (const auto buffer : {cases::kQkv, cases::kDout, cases::kDelta, cases::kLse, cases::kRstd})
+        for (const auto buffer : {cases::kQkv, cases::kDout, cases::kDelta, cases::kLse, cases::kRstd, cases::kBias})
             buffers[buffer].fill = Fill::normal;
         buffers[cases::kRope].fill = Fill::angles;
         buffers[cases::kNextTile].fill = Fill::positions;  // 0
@@ -129,12 +133,17 @@ TEST_CASE("attention's gradients do not depend on the sections of its order", "[
             for (const double mean : {0.0, 300.0}) {
                 const AttentionCaseShape shape{128 / kv_heads, 1024, 3 * kv_heads, kv_heads, head_dim, mean > 0};
                 const OnDevice device(shape, mean);
-                const AttentionBackward& op = device.made().rope_backward;
-                const Bytes single = device.in_launches_of(1, op);
-                for (const std::int64_t count : {std::int64_t{3}, shape.batch}) {
-                    INFO("hd " << head_dim << ", " << kv_heads << " kv heads, documents of " << mean << ", launches of "
-                               << count << " sequences");
-                    CHECK((device.in_launches_of(count, op) == single));
+                const AttentionCase& made = device.made();
+                int form = 0;
+                for (const AttentionBackward& op :
+                     {made.backward, made.rope_backward, made.bias_backward, made.unrotated_backward}) {
+                    const Bytes single = device.in_launches_of(1, op);
+                    for (const std::int64_t count : {std::int64_t{3}, shape.batch}) {
+                        INFO("form " << form << ", hd " << head_dim << ", " << kv_heads << " kv heads, documents of "
+                                     << mean << ", launches of " << count << " sequences");
+                        CHECK((device.in_launches_of(count, op) == single));
+                    }
+                    ++form;
                 }
             }
 }

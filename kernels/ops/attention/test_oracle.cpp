@@ -78,6 +78,7 @@ void judge(oracle::Oracle& oracle, const AttentionCaseShape& shape, const std::s
     judges_rightly(oracle, problem.memory(), problem.made().rope_backward, label);
     judges_rightly(oracle, problem.memory(), problem.made().norm_backward, label);
     judges_rightly(oracle, problem.memory(), problem.made().bias_backward, label);
+    judges_rightly(oracle, problem.memory(), problem.made().unrotated_backward, label);
 }
 
 }  // namespace

@@ -189,11 +189,13 @@ TEST_CASE("AttentionBackward names what does not fit together") {
     REQUIRE_THROWS_WITH(run(op), "AttentionBackward: takes o or delta, one of them");
     op = chain.fused;
     op.rope = {};
-    REQUIRE_THROWS_WITH(run(op),
-                        "AttentionBackward: positions, dot, rstd, gain and bias come with rope, which is missing");
+    REQUIRE_THROWS_WITH(run(op), "AttentionBackward: positions and gain come with rope, which is missing");
+    op = chain.fused;
+    op.positions = {};
+    REQUIRE_THROWS_WITH(run(op), "AttentionBackward: operand positions is missing");
     op = chain.fused;
     op.dot = {};
-    REQUIRE_THROWS_WITH(run(op), "AttentionBackward: operand dot is missing");
+    REQUIRE_THROWS_WITH(run(op), "AttentionBackward: rope, rstd and bias come with dot, which is missing");
     chain.buffers.set(chain.fused.positions, 0, 3, static_cast<double>(chain.fused.rope.rows));
     REQUIRE_THROWS_WITH(run(chain.fused), "AttentionBackward: positions[3] is 70, outside [0, 70)");
 }
