@@ -11,7 +11,10 @@
 #include "kernels/hopper/attention/backward_norm.cuh"
 #include "kernels/hopper/ptx/bulk.cuh"
 #include "kernels/hopper/ptx/dependent_launch.cuh"
+#include "kernels/hopper/ptx/mbarrier.cuh"
+#include "kernels/hopper/ptx/roles.cuh"
 #include "kernels/hopper/ptx/shared.cuh"
+#include "kernels/hopper/ptx/shared_vectors.cuh"
 #include "kernels/hopper/ptx/tma.cuh"
 #include "kernels/hopper/sm90/swizzle.h"
 #include "kernels/math/rope.h"
@@ -81,6 +84,7 @@ struct FinishThread {
         return shared.rows() + (kSplitRows ? consumer * Tile::kQueryPanelBytes : 0) +
                swizzled_offset(row(half), 16 * i + 4 * (lane % 4), kPanelRowBytes);
     }
+    /// The same pair of dQ's sums.
     __device__ float2 sum(int half, int i) const {
         return ptx::load_shared_pair(shared.dquery() +
                                      ((consumer * 8 + i) * kWarpgroupThreads + 32 * warp + lane) * 16 + 8 * half);
@@ -90,10 +94,11 @@ struct FinishThread {
                static_cast<std::int64_t>(__ldg(rope.positions + token0 + row(half))) * (Tile::kHeadDim / 2) +
                column() / 2;
     }
-    /// Adds up a row's shares of both consumers where they split it.
+    /// Where consumers split a row: hands on the thread's quad's share of a sum over it.
     __device__ void put_half(int half, float share) const {
         if (lane % 4 == 0) ptx::store_shared(shared.halves(consumer) + 4 * row(half), __float_as_uint(share));
     }
+    /// The shares of both for a row of the tile, after a barrier.
     __device__ float whole(int at) const {
         return __uint_as_float(ptx::load_shared(shared.halves(0) + 4 * at)) +
                __uint_as_float(ptx::load_shared(shared.halves(1) + 4 * at));
@@ -211,6 +216,7 @@ __device__ __forceinline__ void finish_normed_queries(const FinishArgumentsOf<Ti
         column_sum<64>(at.shared.columns(at.consumer), own);
 }
 
+/// One query tile of one head. The bounds on registers give four blocks per SM room, and with a norm two.
 template <class Tile>
 __global__ void __launch_bounds__(kFinishDQueryThreads, Tile::kNorm ? 2 : 4)
     attention_finish_dquery(const __grid_constant__ FinishArgumentsOf<Tile> arguments) {

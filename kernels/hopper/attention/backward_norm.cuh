@@ -7,8 +7,6 @@
 // shares of hd c, and so do the consumers where they split a row.
 #pragma once
 
-#include <cuda_bf16.h>
-
 #include "kernels/hopper/attention/backward_columns.cuh"
 #include "kernels/hopper/attention/backward_producer.cuh"
 #include "kernels/hopper/sm90/bf16_pair.cuh"
