@@ -87,6 +87,8 @@ TEST_CASE("AttentionBackward without rope is that with a table of no rotation") 
         const auto expected = results(ops.biased);
         AttentionBackward unrotated = ops.biased;
         unrotated.positions = unrotated.rope = {};
+        add_outputs(unrotated, buffers, storage);
+        unrotated.dbias = buffers.matrix(compute_of(storage), ops.biased.dbias.rows, kColumns);
         REQUIRE(results(unrotated) == expected);
     }
 }
