@@ -19,8 +19,8 @@
 //            issue dK += dSᵀ Q, dQ = dS K and Sᵀ = K Qᵀ of the next step, hand dQ to the writer.
 //            At head_dim 64, dV follows dS (kEarlyDValue). dQ needs dS of both consumers. Where it is late by a step
 //            (kLateDQuery) neither waits for the other, and the softmax of one runs under the GEMMs of the other.
-//            Between key blocks: the consumers' dots with K and V, which are handed back; dV and dK are finished and
-//            stored while the next K, V, Q and dO come.
+//            Between key blocks the consumers take dots with K and V, hand both back, and finish and store dV and dK
+//            while the next K, V, Q and dO load.
 // Shared     K | V | Q ring | dO ring | dS ring, or dK and dV for their stores | dQ | row statistics | place | barriers
 //
 // One block of 128 keys serves every query head that shares them, so dK and dV are sums in registers, in a fixed order.

@@ -269,7 +269,7 @@ struct BackwardConsumer : BackwardKeys<Tile> {
             if (++g == arguments.group) g = 0, --tile;
         }
         stamps.mark("last step done");
-        // NOTE: read again, so that it takes no registers in the loop
+        // NOTE: read again, so that the loop keeps only what it needs of it in registers.
         work = work_in_shared<Tile>(shared);
         if constexpr (!Tile::kEarlyInputs) rows = this->key_rows();
         [[maybe_unused]] float dq[32];
@@ -280,7 +280,8 @@ struct BackwardConsumer : BackwardKeys<Tile> {
         typename Keys::Dots dots = this->take_dots(dk, dv, rows);
         if constexpr (!Tile::kStagesOverValues)
             ptx::named_barrier_arrive(Barriers::kValueEmpty, Barriers::kEmptyThreads);
-        typename Keys::KeyInputs inputs;  // behind the dots, which would wait behind these loads
+        // NOTE: after the dots, whose reads of shared memory would wait behind these loads.
+        typename Keys::KeyInputs inputs;
         if constexpr (Tile::kEarlyInputs) this->load_inputs(rows, inputs);
         if constexpr (Tile::kLateDQuery) {
             ptx::wgmma_wait<0>();

@@ -1,7 +1,7 @@
 // The pass over dQ after attention_backward: sums in fragment order become rows of dqkv.
 //
-// A block takes a query tile of one head. A bulk copy brings its sums, and TMA the rows of q that dot needs, or of pre
-// with a norm of heads, so loads take no registers and several blocks per SM have theirs under way. The consumers are
+// A CTA takes a query tile of one head. A bulk copy loads its sums, and TMA the rows of q that dot needs, or of pre
+// with a norm of heads. These loads take no registers, so several CTAs per SM have theirs in flight. The consumers are
 // those of attention_backward: each has 64 rows of 64 columns, which it stages over the rows that it has read.
 #pragma once
 
@@ -31,16 +31,8 @@ struct FinishDQueryArguments {
     float scale;
 };
 
-struct FinishWithNormArguments : FinishDQueryArguments {
-    NormBackwardArguments norm;
-};
-struct FinishWithBiasArguments : FinishDQueryArguments {
-    BiasBackwardArguments bias;
-};
 template <class Tile>
-using FinishArgumentsOf =
-    AndCodes<Tile, std::conditional_t<Tile::kNorm, FinishWithNormArguments,
-                                      std::conditional_t<Tile::kBias, FinishWithBiasArguments, FinishDQueryArguments>>>;
+using FinishArgumentsOf = WithForm<Tile, FinishDQueryArguments>;
 
 inline constexpr int kFinishDQueryThreads = 2 * kWarpgroupThreads;  // as the consumers that made the sums
 
@@ -89,7 +81,8 @@ struct FinishThread {
         return ptx::load_shared_pair(shared.dquery() +
                                      ((consumer * 8 + i) * kWarpgroupThreads + 32 * warp + lane) * 16 + 8 * half);
     }
-    __device__ const float2* angles(const RopeBackwardArguments& rope, int half) const {
+    /// The angles of a row's first pair. Its pair i has those 4 i later.
+    __device__ const float2* angles_at(const RopeBackwardArguments& rope, int half) const {
         return rope.rope +
                static_cast<std::int64_t>(__ldg(rope.positions + token0 + row(half))) * (Tile::kHeadDim / 2) +
                column() / 2;
@@ -108,10 +101,10 @@ struct FinishThread {
 };
 
 /// Without a norm: scales dQ, takes its dot part with q, and turns it back through RoPE. With a bias, leaves its share
-/// out of dot, and sums the columns. `turn` has the angles of the thread's pairs.
+/// out of dot, and sums the columns.
 template <class Tile>
 __device__ __forceinline__ void finish_queries(const FinishArgumentsOf<Tile>& arguments, const FinishThread<Tile>& at,
-                                               int head, int sequence, int first, const float2 (&turn)[2][8]) {
+                                               int head, int sequence, int first, const float2 (&angles)[2][8]) {
     const bool has_dot = arguments.rope.has_dot();
     [[maybe_unused]] float2 columns[8] = {};  // of dQ without rstd
 #pragma unroll
@@ -128,7 +121,7 @@ __device__ __forceinline__ void finish_queries(const FinishArgumentsOf<Tile>& ar
                 dot += value.x * gradient.x + value.y * gradient.y;
                 if (arguments.rope.rotates()) {
                     const Pair<float> turned =
-                        unrotate_pair(Pair<float>{gradient.x, gradient.y}, turn[half][i].x, turn[half][i].y);
+                        unrotate_pair(Pair<float>{gradient.x, gradient.y}, angles[half][i].x, angles[half][i].y);
                     gradient = {turned.first, turned.second};
                 }
                 if constexpr (Tile::kBias) {
@@ -171,7 +164,7 @@ __device__ __forceinline__ void finish_queries(const FinishArgumentsOf<Tile>& ar
 template <class Tile>
 __device__ __forceinline__ void finish_normed_queries(const FinishArgumentsOf<Tile>& arguments,
                                                       const FinishThread<Tile>& at, int head, int sequence, int first,
-                                                      const float2 (&turn)[2][8]) {
+                                                      const float2 (&angles)[2][8]) {
     const RopeBackwardArguments& rope = arguments.rope;
     const NormBackwardArguments& norm = arguments.norm;
     const float2* gain = norm.gain + at.column() / 2;
@@ -192,7 +185,7 @@ __device__ __forceinline__ void finish_normed_queries(const FinishArgumentsOf<Ti
         normed.rho[half] = at.valid(half) ? norm.rho[head * norm.rho_ld + token] : 0.0f;
 #pragma unroll
         for (int i = 0; i < 8; ++i) normed.pre[half][i] = ptx::load_shared(at.pair(half, i));
-        share[half] = normed.begin(half, turn[half], gain, gradient);
+        share[half] = normed.begin(half, angles[half], gain, gradient);
         if constexpr (at.kSplitRows) at.put_half(half, share[half]);
     }
     if constexpr (at.kSplitRows) __syncthreads();
@@ -216,7 +209,7 @@ __device__ __forceinline__ void finish_normed_queries(const FinishArgumentsOf<Ti
         column_sum<64>(at.shared.columns(at.consumer), own);
 }
 
-/// One query tile of one head. The bounds on registers give four blocks per SM room, and with a norm two.
+/// One query tile of one head. The bounds on registers leave room for four CTAs per SM, with a norm for two.
 template <class Tile>
 __global__ void __launch_bounds__(kFinishDQueryThreads, Tile::kNorm ? 2 : 4)
     attention_finish_dquery(const __grid_constant__ FinishArgumentsOf<Tile> arguments) {
@@ -256,21 +249,21 @@ __global__ void __launch_bounds__(kFinishDQueryThreads, Tile::kNorm ? 2 : 4)
                                 thread % 32,
                                 min(Tile::kQueries, arguments.seq_len - first),
                                 static_cast<std::int64_t>(sequence) * arguments.seq_len + first};
-    // Angles, while those are on their way
-    float2 turn[2][8] = {};
+    // Load the angles of the thread's pairs, while the copies are in flight
+    float2 angles[2][8] = {};
     if (arguments.rope.rotates())
 #pragma unroll
         for (int half = 0; half < 2; ++half)
             if (at.valid(half)) {
-                const float2* angles = at.angles(arguments.rope, half);
+                const float2* from = at.angles_at(arguments.rope, half);
 #pragma unroll
-                for (int i = 0; i < 8; ++i) turn[half][i] = __ldg(angles + 4 * i);
+                for (int i = 0; i < 8; ++i) angles[half][i] = __ldg(from + 4 * i);
             }
     ptx::mbarrier_wait(shared.full(), 0);
     if constexpr (Tile::kNorm)
-        finish_normed_queries<Tile>(arguments, at, head, sequence, first, turn);
+        finish_normed_queries<Tile>(arguments, at, head, sequence, first, angles);
     else
-        finish_queries<Tile>(arguments, at, head, sequence, first, turn);
+        finish_queries<Tile>(arguments, at, head, sequence, first, angles);
     // Store
     ptx::fence_async_shared();
     at.meet();

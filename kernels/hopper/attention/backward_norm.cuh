@@ -27,13 +27,13 @@ struct NormRows {
 
     /// Turns a row back through RoPE by the angles of its pairs, and returns the share of hd c of the quad's columns. A
     /// row beyond the sequence must have gradients of 0.
-    __device__ float begin(int half, const float2 (&turn)[kBlocks], const float2* gain,
+    __device__ float begin(int half, const float2 (&angles)[kBlocks], const float2* gain,
                            float (&gradient)[4 * kBlocks]) const {
         float sum = 0;
 #pragma unroll
         for (int j = 0; j < kBlocks; ++j) {
             float &first = gradient[4 * j + 2 * half], &second = gradient[4 * j + 2 * half + 1];
-            const Pair<float> turned = unrotate_pair(Pair<float>{first, second}, turn[j].x, turn[j].y);
+            const Pair<float> turned = unrotate_pair(Pair<float>{first, second}, angles[j].x, angles[j].y);
             first = turned.first;
             second = turned.second;
             const float2 z = unpack_bf16(pre[half][j]), weight = gain[4 * j];
@@ -64,16 +64,16 @@ struct NormRows {
     }
 };
 
-/// The tail of dK in a consumer of attention_backward: 64 keys, or fewer at the end of a sequence, with angles `turn`
-/// and factors rstd. `first_key`: of the thread, whose other key is 8 later. `scratch`: shared memory of the consumer
-/// for four rows of fp32 sums. Its threads meet at `barrier`.
+/// The tail of dK in a consumer of attention_backward: 64 keys, or fewer at the end of a sequence, with the angles of
+/// the thread's pairs and factors rstd. `first_key`: of the thread, whose other key is 8 later. `scratch`: shared
+/// memory of the consumer for four rows of fp32 sums. Its threads meet at `barrier`.
 template <class Tile>
 __device__ __forceinline__ void finish_normed_keys(const BackwardArgumentsOf<Tile>& arguments, const BackwardWork& work,
                                                    int first_key, int warp, int lane, std::uint32_t scratch,
                                                    int barrier,
                                                    const NormRows<Tile::kHeadDim, Tile::kHeadDim / 8>& rows,
-                                                   const float2 (&turn)[2][Tile::kHeadDim / 8], const float (&rstd)[2],
-                                                   float (&gradient)[Tile::kHeadDim / 2]) {
+                                                   const float2 (&angles)[2][Tile::kHeadDim / 8],
+                                                   const float (&rstd)[2], float (&gradient)[Tile::kHeadDim / 2]) {
     constexpr int kHeadDim = Tile::kHeadDim, kBlocks = kHeadDim / 8;
     const RopeBackwardArguments& rope = arguments.rope;
     const NormBackwardArguments& norm = arguments.norm;
@@ -83,7 +83,7 @@ __device__ __forceinline__ void finish_normed_keys(const BackwardArgumentsOf<Til
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int key = first_key + 8 * half;
-        const float sum = rows.begin(half, turn[half], gain, gradient);
+        const float sum = rows.begin(half, angles[half], gain, gradient);
         rows.finish(half, sum, rstd[half], gain, gradient, columns);
         if (key < arguments.seq_len && lane % 4 == 0)
             rope.dot[qkv_head * rope.dot_ld + static_cast<std::int64_t>(work.sequence) * arguments.seq_len + key] =

@@ -76,21 +76,25 @@ struct BackwardArguments {
     BackwardScratch scratch;
     RopeBackwardArguments rope;
     int seq_len, padded, batch, heads, kv_heads;
-    int group;    // query heads of a key/value head
+    int group;    // heads / kv_heads
     float scale;  // 1 / sqrt(head_dim)
     BackwardOrder order;
 };
 
-struct BackwardWithNormArguments : BackwardArguments {
+/// A kernel's arguments with those of a norm of heads, of a bias and of codes, where its tile has them.
+template <class Arguments>
+struct WithNorm : Arguments {
     NormBackwardArguments norm;
 };
-struct BackwardWithBiasArguments : BackwardArguments {
+template <class Arguments>
+struct WithBias : Arguments {
     BiasBackwardArguments bias;
 };
+template <class Tile, class Arguments>
+using WithForm = AndCodes<Tile, std::conditional_t<Tile::kNorm, WithNorm<Arguments>,
+                                                   std::conditional_t<Tile::kBias, WithBias<Arguments>, Arguments>>>;
 template <class Tile>
-using BackwardArgumentsOf =
-    AndCodes<Tile, std::conditional_t<Tile::kNorm, BackwardWithNormArguments,
-                                      std::conditional_t<Tile::kBias, BackwardWithBiasArguments, BackwardArguments>>>;
+using BackwardArgumentsOf = WithForm<Tile, BackwardArguments>;
 
 template <class Tile>
 struct BackwardShared {
@@ -146,7 +150,7 @@ struct BackwardNamedBarriers {
     static_assert(kValueEmpty < kNamedBarriers, "a block has 16 named barriers");
 };
 
-/// A key block's place, which the loader hands to the other roles with the keys.
+/// A key block's place, which the loader hands to the other roles.
 struct BackwardWork {
     int sequence;  // negative: there are no more key blocks
     int kv_head;
@@ -181,6 +185,7 @@ __device__ __forceinline__ BackwardWork backward_work(const BackwardArguments& a
     return {sequence, at.pair % arguments.kv_heads, at.key_block, end};
 }
 
+/// The place that was handed over last.
 template <class Tile>
 __device__ __forceinline__ BackwardWork work_in_shared(const BackwardShared<Tile>& shared) {
     const int4 place = ptx::load_shared_integers(shared.work());
@@ -211,7 +216,8 @@ __device__ __forceinline__ void backward_load(const BackwardArgumentsOf<Tile>& a
         int item = 0;
         if (threadIdx.x == 0) item = atomicAdd(arguments.scratch.ticket, 1);
         const BackwardWork work = backward_work<Tile>(arguments, __shfl_sync(kAllLanes, item, 0));
-        if (issues && !work.ends())  // while the consumers have the key block before
+        // Bring its keys and values into L2, while the consumers compute the key block before
+        if (issues && !work.ends())
 #pragma unroll
             for (int panel = 0; panel < 2 * Tile::kPanels; ++panel)
                 ptx::tma_prefetch(

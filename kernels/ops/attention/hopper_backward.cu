@@ -155,9 +155,9 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
     if constexpr (Tile::kNorm) finish.norm = arguments->norm = norm_arguments_of(op, memory);
     if constexpr (Tile::kBias) finish.bias = arguments->bias = bias_arguments_of(op, memory);
     constexpr int kLanes = Tile::kHeadDim / 8;
-    const auto statistics = rows.delta != nullptr ? attention_row_statistics<1> : attention_row_statistics<kLanes>;
-    const std::vector<RowPasses<Tile>> passes =
-        row_passes<Tile>(geometry, rows.delta != nullptr ? 1 : kLanes, rows, finish);
+    const bool given = rows.delta != nullptr;
+    const auto statistics = given ? attention_row_statistics<1> : attention_row_statistics<kLanes>;
+    const std::vector<RowPasses<Tile>> passes = row_passes<Tile>(geometry, given ? 1 : kLanes, rows, finish);
 
     const auto kernel = attention_backward<Tile>;
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes));

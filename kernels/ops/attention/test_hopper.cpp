@@ -26,8 +26,8 @@ TEST_CASE("attention over many tiles, with groups that are no power of two", "[g
     }
 }
 
-// 240 key blocks, so a CTA takes a second one.
-TEST_CASE("attention where blocks take more than one key block", "[gpu][attention]") {
+// 240 key blocks, more than the GPU has SMs.
+TEST_CASE("attention where CTAs take more than one key block", "[gpu][attention]") {
     if (!has_hopper()) return;
     for (const std::int64_t head_dim : {64, 128})
         for (const bool documents : {false, true}) check({12, 600, 4, 4, head_dim, documents});

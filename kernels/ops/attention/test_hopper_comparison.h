@@ -231,11 +231,7 @@ inline void check_backward(Problem& problem, const Device& device, const Attenti
     cpu::run(exact, problem.truth);
     // dq and dk vanish where a query sees a single key; their errors are then measured against dv.
     const double floor = 0.05 * problem.rms(cases::kDqkv, problem.values(), problem.end());
-    INFO((op.gain   ? "norm backward"
-          : op.bias ? "bias backward"
-          : dots    ? "rope backward"
-                    : "backward")
-         << (dots && !op.rope ? " without rope" : ""));
+    INFO("backward" << (op.rope ? ", rope" : "") << (op.gain ? ", norm" : "") << (op.bias ? ", bias" : ""));
     if (op.gain) {
         device.run(op, {cases::kDqkv, cases::kDot, cases::kDGain}, problem.gpu);
         // A sum over up to 64 rows of what may cancel, or of what is 0 where a query sees a single key.
