@@ -92,7 +92,7 @@ using Op = std::variant<
     BetaBackward,
     LayerNormBackward,
     FinishRowSum,
-    FinishColumnSum,
+    FinishColumnSums,
     CentreRows,
     EmbedBackward,
     Zero,

@@ -23,6 +23,7 @@
 //   between_ranks    the op moves bytes between ranks (Memory::peers): it has no kernel, and no graph can hold it
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -56,7 +57,13 @@ struct RoundedNames {
     const char *scale, *rows, *columns, *amax;
 };
 
-/// An operand of op type T with its name, or several operands in one field (Factor, Rounded, Result).
+/// Names of the parts of a ColumnSum.
+struct ColumnSumNames {
+    const char *partials, *gamma, *grad;
+};
+
+/// An operand of op type T with its name, or several operands in one field (Factor, Rounded, Result, an array of
+/// ColumnSum).
 template <class T, class Member>
 struct Field {
     const char* name;
@@ -69,6 +76,11 @@ struct Field<T, Member> {
     RoundedNames names;
     Member T::*member;
 };
+template <class T, std::size_t count>
+struct Field<T, std::array<ColumnSum, count>> {
+    std::array<ColumnSumNames, count> names;
+    std::array<ColumnSum, count> T::*member;
+};
 template <class T, class Member>
 constexpr Field<T, Member> field(const char* name, Member T::*member) {
     return {name, member, name};
@@ -79,6 +91,12 @@ constexpr Field<T, Member> field(const char* name, Member T::*member, const char
 }
 template <class T, class Member>
 constexpr Field<T, Member> field(const RoundedNames& names, Member T::*member) {
+    return {names, member};
+}
+
+template <class T, std::size_t count>
+constexpr Field<T, std::array<ColumnSum, count>> field(const std::array<ColumnSumNames, count>& names,
+                                                       std::array<ColumnSum, count> T::*member) {
     return {names, member};
 }
 
@@ -95,6 +113,11 @@ void for_each_field(const Fields& fields, const Fn& fn) {
     fields(fn);
 }
 
+template <class Member>
+inline constexpr bool is_column_sums = false;
+template <std::size_t count>
+inline constexpr bool is_column_sums<std::array<ColumnSum, count>> = true;
+
 /// Calls fn(name, operand) for every operand of an op, present or not, by reference and with its type.
 template <class T, class Fn>
 void visit_operands(T& op, Fn&& fn) {
@@ -109,6 +132,12 @@ void visit_operands(T& op, Fn&& fn) {
         constexpr bool kConst = std::is_const_v<T>;
         if constexpr (std::is_same_v<Member, Rounded>) {
             rounded(entry.names, member);
+        } else if constexpr (is_column_sums<Member>) {
+            for (std::size_t i = 0; i < member.size(); ++i) {
+                fn(entry.names[i].partials, member[i].partials);
+                fn(entry.names[i].gamma, member[i].gamma);
+                fn(entry.names[i].grad, member[i].grad);
+            }
         } else if constexpr (std::is_same_v<Member, Result>) {
             fn(entry.names.rows, static_cast<std::conditional_t<kConst, const Out<Matrix>, Out<Matrix>>&>(member));
             rounded(entry.names, member.codes);

@@ -88,6 +88,15 @@ struct Accumulate : View {
     Access access() const { return beta == Beta::accumulate ? Access::inout : Access::out; }
 };
 
+/// A gradient by columns from its partials: grad (+)= Σ_tiles partials / norm_factor(gamma), in a fixed order.
+struct ColumnSum {
+    In<Partials> partials = {};    // (tiles, N) statistic
+    In<Vector> gamma = {};         // (1, N) master, optional (absent: 1)
+    Accumulate<Vector> grad = {};  // (1, N) gradient
+
+    explicit operator bool() const { return static_cast<bool>(grad); }
+};
+
 /// The factor of a product that brings what belongs to both: a matrix in storage, or FP8 codes and the scalar (fp32)
 /// that undoes the scales of both factors.
 struct Factor : In<Matrix> {

@@ -73,14 +73,25 @@ Chain finish_row_sum(Places& places) {
         FinishRowSum{.partials = places.input(DType::f32, 48, kTokens), .sum = places.result(DType::f32, 1, kTokens)}};
 }
 
-FinishColumnSum column_sum(Places& places, std::int64_t tiles, std::int64_t width) {
+ColumnSum column_sum(Places& places, std::int64_t tiles, std::int64_t width) {
     return {.partials = places.input(DType::f32, tiles, width),
             .gamma = places.input(DType::f32, 1, width),
             .grad = {places.input(DType::f32, 1, width), Beta::accumulate}};
 }
-Chain finish_column_sum(Places& places) { return {column_sum(places, 512, 2048)}; }
+FinishColumnSums finish_sum(const ColumnSum& sum) {
+    FinishColumnSums op;
+    op.add(sum);
+    return op;
+}
+Chain finish_column_sum(Places& places) { return {finish_sum(column_sum(places, 512, 2048))}; }
 /// Few columns and many tiles, which the blocks of a cluster share.
-Chain finish_column_sum_in_cluster(Places& places) { return {column_sum(places, 2048, 128)}; }
+Chain finish_column_sum_in_cluster(Places& places) { return {finish_sum(column_sum(places, 2048, 128))}; }
+Chain finish_column_sums(Places& places) {
+    FinishColumnSums op = finish_sum(column_sum(places, 512, 768));
+    op.add(column_sum(places, 48, 768));
+    op.add(column_sum(places, 512, 768));
+    return {op};
+}
 
 Chain fold_beta(Places& places) {
     constexpr std::int64_t kOutputs = 2048, kWidth = 1024;
@@ -100,17 +111,20 @@ Chain beta_backward(Places& places) {
                           .grad = places.input(DType::f32, kOutputs, kWidth),
                           .dbeta = places.result(DType::f32, kOutputs / kTile, kWidth),
                           .tile = kTile};
-    const FinishColumnSum finish{.partials = op.dbeta,
-                                 .gamma = places.input(DType::f32, 1, kWidth),
-                                 .grad = {places.result(DType::f32, 1, kWidth), Beta::overwrite}};
-    return {op, finish};
+    return {op, finish_sum({.partials = op.dbeta,
+                            .gamma = places.input(DType::f32, 1, kWidth),
+                            .grad = {places.result(DType::f32, 1, kWidth), Beta::overwrite}})};
 }
 
-/// A weight's copy and a gradient in place, and both of a bias; in both types.
-template <DType dtype, bool in_place, std::int64_t rows, std::int64_t columns>
+/// A weight's copy, or a gradient in place, with a bias.
+template <DType dtype, bool in_place>
 Chain centre_columns(Places& places) {
-    const View matrix = places.input(dtype, rows, columns);
-    return {CentreColumns{.matrix = matrix, .out = in_place ? matrix : places.result(dtype, rows, columns)}};
+    constexpr std::int64_t kWidth = 768;
+    const View matrix = places.input(dtype, kWidth, kWidth), bias = places.input(DType::f32, 1, kWidth);
+    return {CentreColumns{.matrix = matrix,
+                          .out = in_place ? matrix : places.result(dtype, kWidth, kWidth),
+                          .bias = bias,
+                          .bias_out = in_place ? bias : places.result(DType::f32, 1, kWidth)}};
 }
 
 /// A GEMM of few tiles, in parts, leaves SMs free. There the kernel that adds the parts may start while they are made,
@@ -131,12 +145,11 @@ constexpr Chain (*kChains[])(Places&) = {finish_rstd,
                                          finish_row_sum,
                                          finish_column_sum,
                                          finish_column_sum_in_cluster,
+                                         finish_column_sums,
                                          fold_beta,
                                          beta_backward,
-                                         centre_columns<DType::bf16, false, 768, 768>,
-                                         centre_columns<DType::f32, true, 768, 768>,
-                                         centre_columns<DType::bf16, true, 5000, 1>,
-                                         centre_columns<DType::f32, false, 5000, 1>,
+                                         centre_columns<DType::bf16, false>,
+                                         centre_columns<DType::f32, true>,
                                          weight_gradient};
 
 /// Whether all that the op writes are numbers: what it makes of poison is NaN.

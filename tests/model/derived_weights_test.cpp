@@ -67,7 +67,7 @@ TEST_CASE("only an update and a load derive from the weights") {
         }
         return steps;
     };
-    CHECK(steps_of(Pass::derive).size() == 6 * parameter_layout(model).layers.size());
+    CHECK(steps_of(Pass::derive).size() == 4 * parameter_layout(model).layers.size());
     CHECK(steps_of(Pass::update) == steps_of(Pass::derive));
     for (const Pass pass : schedules.passes()) {
         INFO(name_of(schedules, pass));

@@ -247,22 +247,24 @@ TEST_CASE("SwiGLU's backward may work on z itself, but not on a shifted view of 
     CHECK(mentions(hazards_with(z.row_slice(1, 4)), {"operand dz", "operand z", "in place"}));
 }
 
-TEST_CASE("CentreColumns may work in place on a matrix, and on a bias as a column, but not on a shifted view") {
+TEST_CASE("CentreColumns may work in place on a matrix and a bias, but not on shifted views") {
     BufferTable buffers;
-    const View vector = buffers.add("bias", MemorySegment::weights, Lifetime::persistent, DType::f32, 1, 5);
-    const View matrix = buffers.add("matrix", MemorySegment::weights, Lifetime::persistent, DType::f32, 5, 4);
-    View column = vector;
-    column.rows = 5;
-    column.cols = column.ld = 1;
-    const auto hazards_with = [&](const View& from, const View& to) {
-        View written = to;
-        written.version = 1;
-        const Schedule schedule{{Phase::backward, 0, "down_centre", CentreColumns{.matrix = from, .out = written}}};
+    const View vector = buffers.add("bias", MemorySegment::weights, Lifetime::persistent, DType::f32, 1, 6);
+    const View matrix = buffers.add("matrix", MemorySegment::weights, Lifetime::persistent, DType::f32, 6, 4);
+    const auto hazards_with = [&](const View& from, const View& to, const View& bias, const View& bias_to) {
+        View written = to, bias_written = bias_to;
+        written.version = bias_written.version = 1;
+        const Schedule schedule{
+            {Phase::backward, 0, "down_centre",
+             CentreColumns{.matrix = from, .out = written, .bias = bias, .bias_out = bias_written}}};
         const Schedule* schedules[] = {&schedule};
         return find_hazards(schedule, buffers, plan_memory(buffers, schedules));
     };
-    CHECK(hazards_with(matrix, matrix).empty());
-    CHECK(hazards_with(column, column).empty());
-    CHECK(mentions(hazards_with(matrix.row_slice(0, 4), matrix.row_slice(1, 4)),
-                   {"operand out", "operand matrix", "in place"}));
+    CHECK(hazards_with(matrix, matrix, vector, vector).empty());
+    View shifted = vector, cut = vector;
+    shifted.cols = cut.cols = 5;
+    shifted.offset += size_of(DType::f32);
+    const View head = matrix.row_slice(0, 5), tail = matrix.row_slice(1, 5);
+    CHECK(mentions(hazards_with(head, tail, cut, cut), {"operand out", "operand matrix", "in place"}));
+    CHECK(mentions(hazards_with(head, head, cut, shifted), {"operand bias_out", "operand bias", "in place"}));
 }

@@ -49,7 +49,9 @@ TEST_CASE("planted mistakes are far outside the tolerance") {
                     const View sum = op->sum;
                     for (int doubling = 0; doubling < 4; ++doubling) {
                         Step again = schedule[i];
-                        again.op = FinishColumnSum{.partials = sum, .gamma = {}, .grad = {sum, Beta::accumulate}};
+                        FinishColumnSums doubled;
+                        doubled.add({.partials = sum, .grad = {sum, Beta::accumulate}});
+                        again.op = doubled;
                         schedule.insert(schedule.begin() + static_cast<long>(++i), again);
                     }
                 }
@@ -117,11 +119,10 @@ TEST_CASE("planted mistakes in the norms of q and k are far outside the toleranc
     }
     SECTION("the gradients of the two weights swapped") {
         CHECK(error_with([](Schedule& schedule) {
-                  FinishColumnSum* queries = nullptr;
                   for (Step& step : schedule) {
-                      if (step.name == "q_norm_grad") queries = &std::get<FinishColumnSum>(step.op);
-                      if (step.name == "k_norm_grad")
-                          std::swap(queries->partials, std::get<FinishColumnSum>(step.op).partials);
+                      if (step.name != "head_norms_grad") continue;
+                      auto& sums = std::get<FinishColumnSums>(step.op).sums;
+                      std::swap(sums[0].partials, sums[1].partials);
                   }
               }) > 0.01);
     }
@@ -148,11 +149,11 @@ TEST_CASE("planted mistakes of GELU and of biases are far outside the tolerance"
     CHECK(error_with(+[](LinearGeluBackward& op) { op.kind = Gelu::exact; }) > 1e-4);
     // The gradient of attn_out's bias from dx as it was before the MLP's part of it, which is the gradient of down's.
     CHECK(error_of([](Schedule& schedule) {
-              View before;
+              View before;  // of the norm that comes after the branch, whose step has the sum for its bias
               for (Step& step : schedule) {
-                  auto* op = std::get_if<FinishColumnSum>(&step.op);
-                  if (step.name == "down_bias_grad") before = op->partials;
-                  if (step.name == "attn_out_bias_grad") static_cast<View&>(op->partials) = before;
+                  auto* op = std::get_if<FinishColumnSums>(&step.op);
+                  if (step.name == "final_norm_grad" || step.name == "attn_norm_grad") before = op->sums[1].partials;
+                  if (step.name == "mlp_norm_grad") static_cast<View&>(op->sums[1].partials) = before;
               }
           }) > 0.01);
 }
@@ -188,13 +189,20 @@ TEST_CASE("planted mistakes of LayerNorm are far outside the tolerance") {
     // The norm's statistic with W beta and the bias in it.
     CHECK(error_with(+[](LinearGeluBackward& op) { op.bias = {}; }) > 0.01);
     // Gradients that are right up to a multiple of (1, ..., 1), not centred.
-    for (const char* step : {"centre_dx", "down_wgrad_centred", "attn_out_wgrad_centred", "down_bias_grad_centred"}) {
+    for (const char* step : {"centre_dx", "down_wgrad_centred", "attn_out_wgrad_centred"}) {
         INFO(step);
         CHECK(error_without(step) > 0.01);
     }
+    CHECK(error_with(+[](CentreColumns& op) { op.bias = op.bias_out = View{}; }) > 0.01);
     CHECK(error_without("qkv_beta") > 0.01);
-    // The norm's bias in its gradient from Σ dz of the micro-batch before.
-    CHECK(error_without("up_dz_sum") > 0.01);
+    // The norm's bias in its gradient from Σ dz of all micro-batches so far, which is the gradient of the bias.
+    CHECK(error_of([](Schedule& schedule) {
+              View so_far;
+              for (Step& step : schedule) {
+                  if (step.name == "up_dz_sum") so_far = std::get<FinishColumnSums>(step.op).sums[1].grad;
+                  if (step.name == "up_beta") std::get<BetaBackward>(step.op).db = so_far;
+              }
+          }) > 0.01);
     // Copies of matrices and biases that put a mean into the stream.
     CHECK(error_of_derived([](Schedule& derive) {
               for (Step& step : derive) {

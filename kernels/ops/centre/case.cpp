@@ -15,31 +15,23 @@ OpCase weights(Size size) {
     return made.finish(op, text(rows, " x ", columns));
 }
 
-/// A gradient.
+/// A gradient, and a bias' next to it.
 OpCase gradient(Size size) {
     const std::int64_t rows = size == Size::step ? 2048 : 300, columns = size == Size::step ? 8192 : 264;
     OpCase made;
     CentreColumns op;
     op.matrix = made.add("matrix", DType::f32, rows, columns, Fill::normal);
     op.out = made.result("out", DType::f32, rows, columns);
+    op.bias = made.add("bias", DType::f32, 1, rows, Fill::normal);
+    op.bias_out = made.result("bias_out", DType::f32, 1, rows);
     return made.finish(op, text(rows, " x ", columns, " f32"));
-}
-
-/// A bias.
-OpCase vector(Size size) {
-    const std::int64_t rows = size == Size::step ? 2048 : 300;
-    OpCase made;
-    CentreColumns op;
-    op.matrix = made.add("matrix", DType::f32, rows, 1, Fill::normal);
-    op.out = made.result("out", DType::f32, rows, 1);
-    return made.finish(op, text(rows, " x 1 f32"));
 }
 
 }  // namespace
 
 template <>
 OpCases cases_of<CentreColumns>() {
-    return {.programs = {}, .others = {{weights}, {gradient}, {vector, false}}};
+    return {.programs = {}, .others = {{weights}, {gradient}}};
 }
 
 }  // namespace coda::cases

@@ -1,16 +1,17 @@
-// centre - each column of a matrix without its mean
+// centre - each column of a matrix without its mean, and a bias without its own
 //
 //   out_oj = matrix_oj - (1/N) Σ_o' matrix_o'j     matrix, out (N, K) bf16 or fp32; out may be matrix
+//   bias_out_o = bias_o - (1/N) Σ_o' bias_o'       bias, bias_out (N) fp32, optional; bias_out may be bias
 //
-// K is a multiple of 16 bytes, or 1: a bias, whose elements are rows. Bound by memory: it reads and writes the matrix
-// once, where the second of its two passes finds the rows in a cache.
+// Rows of the matrix are multiples of 16 bytes. Bound by memory: it reads and writes the matrix once, where the second
+// of its two passes finds the rows in a cache.
 //
-// A block takes a strip of 64 bytes of columns, or the one column. Its 1024 threads share the rows: a thread loads 16
-// bytes of every 256th row, or one element of every 1024th, and in the second pass it stores what it has loaded itself.
-// That is why out may be matrix. Its sums are added over the lanes of its warp that have the same columns, and then
-// warp c adds the sums of all warps for column c: one fixed order per shape. A strip of 3072 rows has 192 KiB, less
-// than an SM's L1; the second pass over a longer one is for L2, which strips of 4096 rows on 132 SMs fill to two
-// thirds.
+// A block takes a strip of 64 bytes of columns, and one more block takes the bias, whose elements are the rows of one
+// column. Its 1024 threads share the rows: a thread loads 16 bytes of every 256th row, or one element of every 1024th,
+// and in the second pass it stores what it has loaded itself. That is why out may be matrix. Its sums are added over
+// the lanes of its warp that have the same columns, and then warp c adds the sums of all warps for column c: one fixed
+// order per shape. A strip of 3072 rows has 192 KiB, less than an SM's L1; the second pass over a longer one is for L2,
+// which strips of 4096 rows on 132 SMs fill to two thirds.
 //
 // NOTE: no __ldg of what the predecessor may have written: the compiler moves such loads above the wait.
 #include <cuda_runtime.h>
@@ -64,15 +65,6 @@ struct FourF32 {
         return {columns.value[0], columns.value[1], columns.value[2], columns.value[3]};
     }
 };
-struct OneBf16 {
-    using Element = Bf16;
-    using Word = std::uint16_t;
-    static constexpr int kColumns = 1, kLanes = 1;
-    static __device__ Columns<1> unpack(Word word) { return {{unpack_bf16(word).x}}; }
-    static __device__ Word pack(const Columns<1>& column) {
-        return static_cast<Word>(pack_bf16(column.value[0], 0.0f) & 0xffffu);
-    }
-};
 struct OneF32 {
     using Element = float;
     using Word = float;
@@ -81,11 +73,20 @@ struct OneF32 {
     static __device__ Word pack(const Columns<1>& column) { return column.value[0]; }
 };
 
-template <class Word>
+/// A matrix, or a bias as its single column.
+template <class Unit>
+struct Strips {
+    using Word = typename Unit::Word;
+    const Word* from;
+    Word* to;
+    std::int64_t rows, words, from_ld, to_ld;  // words of a row, and from one row to the next
+};
+
+template <class Unit>
 struct CentreArguments {
-    const Word* matrix;
-    Word* out;
-    std::int64_t rows, words, matrix_ld, out_ld;  // words of a row, and from one row to the next
+    Strips<Unit> matrix;
+    Strips<OneF32> bias;
+    unsigned strips;  // of the matrix; the block after them takes the bias
 };
 
 /// Calls visit(row, word) for every kStep-th row from `first` on. The words of a batch are loaded before it is visited.
@@ -105,10 +106,7 @@ __device__ __forceinline__ void for_each_row(const Word* column, std::int64_t ld
 }
 
 template <class Unit>
-__global__ __launch_bounds__(kThreads) void centre(
-    const __grid_constant__ CentreArguments<typename Unit::Word> arguments) {
-    ptx::wait_on_dependencies();
-    ptx::launch_dependents();
+__device__ __forceinline__ void centre_strip(const Strips<Unit>& given, unsigned strip) {
     using Word = typename Unit::Word;
     constexpr int kColumns = Unit::kColumns, kLanes = Unit::kLanes, kStrip = kLanes * kColumns;
     constexpr int kStep = kThreads / kLanes;
@@ -116,15 +114,14 @@ __global__ __launch_bounds__(kThreads) void centre(
     __shared__ float sums[kWarps][kStrip + 1];  // a column more, so that a warp's reads of a column meet all banks
     __shared__ float means[kStrip];
     const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % kLanes;
-    const std::int64_t word = std::int64_t{blockIdx.x} * kLanes + lane, first = thread / kLanes;
-    const std::int64_t rows = word < arguments.words ? arguments.rows : 0;
+    const std::int64_t word = std::int64_t{strip} * kLanes + lane, first = thread / kLanes;
+    const std::int64_t rows = word < given.words ? given.rows : 0;
     Columns<kColumns> sum{};
-    for_each_row<kStep>(arguments.matrix + word, arguments.matrix_ld, first, rows,
-                        [&](std::int64_t, const Word& loaded) {
-                            const Columns<kColumns> columns = Unit::unpack(loaded);
+    for_each_row<kStep>(given.from + word, given.from_ld, first, rows, [&](std::int64_t, const Word& loaded) {
+        const Columns<kColumns> columns = Unit::unpack(loaded);
 #pragma unroll
-                            for (int j = 0; j < kColumns; ++j) sum.value[j] += columns.value[j];
-                        });
+        for (int j = 0; j < kColumns; ++j) sum.value[j] += columns.value[j];
+    });
 #pragma unroll
     for (int apart = 16; apart >= kLanes; apart /= 2)
 #pragma unroll
@@ -136,19 +133,28 @@ __global__ __launch_bounds__(kThreads) void centre(
     if (warp < kStrip) {
         float total = sums[thread % 32][warp];
         total = warp_sum(total);
-        if (thread % 32 == 0) means[warp] = total / static_cast<float>(arguments.rows);
+        if (thread % 32 == 0) means[warp] = total / static_cast<float>(given.rows);
     }
     __syncthreads();
     Columns<kColumns> mean;
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) mean.value[j] = means[lane * kColumns + j];
-    for_each_row<kStep>(arguments.matrix + word, arguments.matrix_ld, first, rows,
-                        [&](std::int64_t row, const Word& loaded) {
-                            Columns<kColumns> columns = Unit::unpack(loaded);
+    for_each_row<kStep>(given.from + word, given.from_ld, first, rows, [&](std::int64_t row, const Word& loaded) {
+        Columns<kColumns> columns = Unit::unpack(loaded);
 #pragma unroll
-                            for (int j = 0; j < kColumns; ++j) columns.value[j] -= mean.value[j];
-                            arguments.out[row * arguments.out_ld + word] = Unit::pack(columns);
-                        });
+        for (int j = 0; j < kColumns; ++j) columns.value[j] -= mean.value[j];
+        given.to[row * given.to_ld + word] = Unit::pack(columns);
+    });
+}
+
+template <class Unit>
+__global__ __launch_bounds__(kThreads) void centre(const __grid_constant__ CentreArguments<Unit> arguments) {
+    ptx::wait_on_dependencies();
+    ptx::launch_dependents();
+    if (blockIdx.x < arguments.strips)
+        centre_strip(arguments.matrix, blockIdx.x);
+    else
+        centre_strip(arguments.bias, 0);
 }
 
 template <class Unit>
@@ -157,22 +163,29 @@ Launch launch(const CentreColumns& op, const PointwiseOperands& operands) {
     using Word = typename Unit::Word;
     const std::int64_t rows = op.matrix.rows, columns = op.matrix.cols;
     const auto first = [&](const char* name, const View& view) {
-        if constexpr (Unit::kColumns == 1)
-            return reinterpret_cast<Word*>(operands.get<Element>(name, view, rows, columns));
-        else
-            return reinterpret_cast<Word*>(operands.get_vectors<Element>(name, view, rows, columns));
+        return reinterpret_cast<Word*>(operands.get_vectors<Element>(name, view, rows, columns));
     };
-    const CentreArguments<Word> arguments{.matrix = first("matrix", op.matrix),
-                                          .out = first("out", op.out),
-                                          .rows = rows,
-                                          .words = columns / Unit::kColumns,
-                                          .matrix_ld = op.matrix.ld / Unit::kColumns,
-                                          .out_ld = op.out.ld / Unit::kColumns};
-    const std::int64_t blocks = ceil_div(arguments.words, std::int64_t{Unit::kLanes});
-    limits::require_none(op.name, limits::tiles_problem("matrix", blocks));
-    return [=](Stream stream) {
-        launch_overlapped(centre<Unit>, static_cast<unsigned>(blocks), kThreads, 0, stream, arguments);
-    };
+    CentreArguments<Unit> arguments{};
+    arguments.matrix = {.from = first("matrix", op.matrix),
+                        .to = first("out", op.out),
+                        .rows = rows,
+                        .words = columns / Unit::kColumns,
+                        .from_ld = op.matrix.ld / Unit::kColumns,
+                        .to_ld = op.out.ld / Unit::kColumns};
+    const bool with_bias = op.bias || op.bias_out;
+    if (with_bias) {
+        arguments.bias = {.from = operands.get<float>("bias", op.bias, 1, rows),
+                          .to = operands.get<float>("bias_out", op.bias_out, 1, rows),
+                          .rows = rows,
+                          .words = 1,
+                          .from_ld = 1,
+                          .to_ld = 1};
+    }
+    const std::int64_t strips = ceil_div(arguments.matrix.words, std::int64_t{Unit::kLanes});
+    limits::require_none(op.name, limits::tiles_problem("matrix", strips));
+    arguments.strips = static_cast<unsigned>(strips);
+    const unsigned blocks = arguments.strips + (with_bias ? 1 : 0);
+    return [=](Stream stream) { launch_overlapped(centre<Unit>, blocks, kThreads, 0, stream, arguments); };
 }
 
 }  // namespace
@@ -180,11 +193,8 @@ Launch launch(const CentreColumns& op, const PointwiseOperands& operands) {
 template <>
 Launch bind(const CentreColumns& op, const Plan&, const Memory& memory) {
     const PointwiseOperands operands(op.name, memory);
-    require(op.matrix.rows != 1, op.name,
-            ": operand matrix has one row, which is its own mean; give a bias as a column");
-    const bool is_vector = op.matrix.cols == 1;
-    if (op.matrix.dtype == DType::f32) return is_vector ? launch<OneF32>(op, operands) : launch<FourF32>(op, operands);
-    return is_vector ? launch<OneBf16>(op, operands) : launch<EightBf16>(op, operands);
+    require(op.matrix.rows != 1, op.name, ": operand matrix has one row, which is its own mean");
+    return op.matrix.dtype == DType::f32 ? launch<FourF32>(op, operands) : launch<EightBf16>(op, operands);
 }
 
 template <>

@@ -7,13 +7,19 @@ using namespace coda::test;
 TEST_CASE("the oracle judges columns without their means", "[gpu][oracle]") {
     if (!has_hopper()) return;
     for (const DType type : {DType::bf16, DType::f32})
-        for (const std::int64_t columns : {264, 1})
+        for (const bool with_bias : {false, true})
             for (const bool in_place : {false, true}) {
                 Operands operands;
                 CentreColumns op;
-                op.matrix = operands.add(type, 300, columns, Fill::normal, 1, 8);
-                op.out = in_place ? View(op.matrix) : operands.add(type, 300, columns, Fill::nothing, 1, 8);
-                judge(operands, op, text("CentreColumns ", name_of(type), " ", columns, in_place ? " in place" : ""));
+                op.matrix = operands.add(type, 300, 264, Fill::normal, 1, 8);
+                op.out = in_place ? View(op.matrix) : operands.add(type, 300, 264, Fill::nothing, 1, 8);
+                if (with_bias) {
+                    op.bias = operands.statistic(300, Fill::normal);
+                    op.bias_out = in_place ? View(op.bias) : operands.result(300);
+                }
+                judge(operands, op,
+                      text("CentreColumns ", name_of(type), with_bias ? " with a bias" : "",
+                           in_place ? " in place" : ""));
             }
 }
 

@@ -57,27 +57,35 @@ struct ExactArguments {
     int vectors, vocab, columns;
 };
 
+/// A warp takes neighbouring rows, a lane every 32nd of them.
 __global__ __launch_bounds__(kCollectThreads) void collect(ExactArguments arguments) {
-    __shared__ int warps[kCollectThreads / 32];
+    constexpr int kCollectWarps = kCollectThreads / 32;
+    __shared__ int counts[kCollectWarps];
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-    const auto flagged = [&](std::int64_t row) { return arguments.flags[row] != 0 && arguments.targets[row] >= 0; };
-    const std::int64_t share = (arguments.rows + kCollectThreads - 1) / kCollectThreads;
-    const std::int64_t first = share * threadIdx.x, last = min(first + share, arguments.rows);
+    const std::int64_t share = (arguments.rows + kCollectThreads - 1) / kCollectThreads * 32, first = share * warp;
+    const std::int64_t last = min(first + share, arguments.rows);
+    /// Of the 32 rows from `row` on, in all lanes.
+    const auto flagged = [&](std::int64_t row) {
+        const std::int64_t own = row + lane;
+        const bool inside = own < last;
+        const std::int32_t flag = inside ? arguments.flags[own] : 0, target = inside ? arguments.targets[own] : -1;
+        return __ballot_sync(kAllLanes, flag != 0 && target >= 0);
+    };
     int count = 0;
-    for (std::int64_t row = first; row < last; ++row) count += flagged(row) ? 1 : 0;
-    int before = count;  // up to and with this thread
-    for (int apart = 1; apart < 32; apart *= 2) {
-        const int other = __shfl_up_sync(kAllLanes, before, apart);
-        if (lane >= apart) before += other;
-    }
-    if (lane == 31) warps[warp] = before;
+#pragma unroll 8
+    for (std::int64_t row = first; row < last; row += 32) count += __popc(flagged(row));
+    if (lane == 0) counts[warp] = count;
     __syncthreads();
-    int position = before - count;
-    for (int other = 0; other < warp; ++other) position += warps[other];
+    int position = 0;
+    for (int other = 0; other < warp; ++other) position += counts[other];
     if (threadIdx.x == kCollectThreads - 1) arguments.list[0] = position + count;
     if (count == 0) return;
-    for (std::int64_t row = first; row < last; ++row)
-        if (flagged(row)) arguments.list[1 + position++] = static_cast<std::int32_t>(row);
+    for (std::int64_t row = first; row < last; row += 32) {
+        const unsigned rows = flagged(row);
+        if ((rows >> lane & 1) != 0)
+            arguments.list[1 + position + __popc(rows & ((1U << lane) - 1))] = static_cast<std::int32_t>(row + lane);
+        position += __popc(rows);
+    }
 }
 
 /// What a block works on. Rows are padded by 4 elements: the 16 bytes that a quarter of a warp reads of neighbouring

@@ -150,6 +150,7 @@ TEST_CASE("flagged rows have the CPU's loss and gradient", "[gpu]") {
         check_exact({70, 136, 4100, 4160, 3, 1000}, flag);
         check_exact({70, 136, 4100, 4160, 3, -1000, false}, flag);
         check_exact({64, 2048, 8192, 8192, 2000, 0}, flag);
+        check_exact({2100, 8, 40, 64, 10, 0}, flag);  // more rows than the list's kernel has threads
         check_exact({150, 264, 5000, 5056, 300, 0}, flag, true);
     }
 }

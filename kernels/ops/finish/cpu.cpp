@@ -1,4 +1,4 @@
-// FinishRstd, FinishRowSum, FinishColumnSum - the second stage of reductions whose first stage was a GEMM's tile.
+// FinishRstd, FinishRowSum, FinishColumnSums - the second stage of reductions whose first stage was a GEMM's tile.
 #include <algorithm>
 #include <cmath>
 
@@ -53,16 +53,19 @@ void execute(const FinishRowSum& op, const Memory& memory) {
 }
 
 template <>
-void execute(const FinishColumnSum& op, const Memory& memory) {
-    dispatch_statistic(FinishColumnSum::name, "partials", op.partials, [&]<class Compute>(Compute) {
-        const Operands operands(FinishColumnSum::name, memory);
-        const auto* partials = operands.get<Compute>("partials", op.partials, op.partials.rows, op.partials.cols);
-        const auto* gamma = operands.get_optional<Compute>("gamma", op.gamma, 1, op.partials.cols);
-        auto* grad = operands.get<Compute>("grad", op.grad, 1, op.partials.cols);
-        const bool accumulate = op.grad.beta == Beta::accumulate;
-        sum_tiles(partials, op.partials, [&](std::int64_t j, Compute sum) {
-            const Compute own = gamma ? sum / norm_factor(gamma[j]) : sum;
-            grad[j] = accumulate ? grad[j] + own : own;
+void execute(const FinishColumnSums& op, const Memory& memory) {
+    for_each_sum(op, [&](const ColumnSumNames& names, const ColumnSum& each) {
+        dispatch_statistic(op.name, names.partials, each.partials, [&]<class Compute>(Compute) {
+            const Operands operands(op.name, memory);
+            const std::int64_t columns = each.partials.cols;
+            const auto* partials = operands.get<Compute>(names.partials, each.partials, each.partials.rows, columns);
+            const auto* gamma = operands.get_optional<Compute>(names.gamma, each.gamma, 1, columns);
+            auto* grad = operands.get<Compute>(names.grad, each.grad, 1, columns);
+            const bool accumulate = each.grad.beta == Beta::accumulate;
+            sum_tiles(partials, each.partials, [&](std::int64_t j, Compute sum) {
+                const Compute own = gamma ? sum / norm_factor(gamma[j]) : sum;
+                grad[j] = accumulate ? grad[j] + own : own;
+            });
         });
     });
 }

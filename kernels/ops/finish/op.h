@@ -1,6 +1,10 @@
 // The second stage of reductions whose first stage was a tile of a GEMM. Notation: kernels/ops.h.
 #pragma once
 
+#include <algorithm>
+#include <array>
+
+#include "kernels/core/error.h"
 #include "kernels/core/op.h"
 
 namespace coda {
@@ -32,20 +36,44 @@ struct FinishRowSum {
     double flops() const { return static_cast<double>(partials.count()); }
 };
 
-/// grad (+)= Σ_tiles partials / norm_factor(gamma), in a fixed order: finishes the gradient of a norm's weight. The
-/// division is needed because the partials come from a GEMM with the matrix that carries the weight.
-struct FinishColumnSum {
-    In<Partials> partials;    // (tiles, N) statistic
-    In<Vector> gamma;         // (1, N) master, optional (absent: 1)
-    Accumulate<Vector> grad;  // (1, N) gradient
+/// Up to kMost gradients by columns, each from partials: of the weights and biases of norms, and of the biases of
+/// matrices. The partials of a norm's weight come from a GEMM with the matrix that carries the weight, so its sum has
+/// gamma. Two sums may have the same partials.
+struct FinishColumnSums {
+    static constexpr std::size_t kMost = 3;
+    static constexpr std::array<ColumnSumNames, kMost> kNames{
+        {{"partials", "gamma", "grad"}, {"partials_2", "gamma_2", "grad_2"}, {"partials_3", "gamma_3", "grad_3"}}};
+
+    std::array<ColumnSum, kMost> sums;
 
     static constexpr Traits traits{Trait::flops};
-    static constexpr const char* name = "FinishColumnSum";
-    static constexpr auto operands =
-        fields(field("partials", &FinishColumnSum::partials), field("gamma", &FinishColumnSum::gamma),
-               field("grad", &FinishColumnSum::grad));
+    static constexpr const char* name = "FinishColumnSums";
+    static constexpr auto operands = fields(field(kNames, &FinishColumnSums::sums));
 
-    double flops() const { return static_cast<double>(partials.count()); }
+    /// Throws Error where there are kMost already.
+    void add(const ColumnSum& sum) {
+        const auto free = std::find_if(sums.begin(), sums.end(), [](const ColumnSum& each) { return !each; });
+        require(free != sums.end(), name, ": more than ", kMost, " sums");
+        *free = sum;
+    }
+
+    double flops() const {
+        double count = 0;
+        for (const ColumnSum& sum : sums) count += static_cast<double>(sum.partials.count());
+        return count;
+    }
 };
+
+/// Calls fn(ColumnSumNames, ColumnSum) for every sum that is present. Throws Error where there is none.
+template <class Fn>
+void for_each_sum(const FinishColumnSums& op, Fn&& fn) {
+    bool found = false;
+    for (std::size_t i = 0; i < op.sums.size(); ++i) {
+        if (!op.sums[i]) continue;
+        found = true;
+        fn(op.kNames[i], op.sums[i]);
+    }
+    require(found, op.name, ": no sum");
+}
 
 }  // namespace coda

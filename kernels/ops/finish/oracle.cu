@@ -1,4 +1,4 @@
-// FinishRstd, FinishRowSum and FinishColumnSum, checked by their formulas in op.h, one thread per element.
+// FinishRstd, FinishRowSum and FinishColumnSums, checked by their formulas in op.h, one thread per element.
 #include <cmath>
 
 #include "kernels/math/rms.h"
@@ -23,14 +23,18 @@ void check_op(const FinishRowSum& op, OpCheck& check) {
 }
 
 template <>
-void check_op(const FinishColumnSum& op, OpCheck& check) {
-    const TileSum partials = tile_sum(check, op.partials);
-    const bool accumulate = op.grad.beta == Beta::accumulate;
-    const Tensor old = accumulate ? overwritten(check, "grad", op.grad, 0) : Tensor{}, gamma = live(check, op.gamma);
-    const bool divides = static_cast<bool>(op.gamma);
-    compare(check, "grad", 1, op.grad.cols, live(check, op.grad), [=] __device__(std::int64_t, std::int64_t column) {
-        const double own = divides ? partials[column] / norm_factor<double>(gamma[column]) : partials[column];
-        return own + (accumulate ? static_cast<double>(old[column]) : 0.0);
+void check_op(const FinishColumnSums& op, OpCheck& check) {
+    for_each_sum(op, [&](const ColumnSumNames& names, const ColumnSum& each) {
+        const TileSum partials = tile_sum(check, each.partials);
+        const bool accumulate = each.grad.beta == Beta::accumulate, divides = static_cast<bool>(each.gamma);
+        const Tensor old = accumulate ? overwritten(check, names.grad, each.grad, 0) : Tensor{};
+        const Tensor gamma = live(check, each.gamma);
+        compare(check, names.grad, 1, each.grad.cols, live(check, each.grad),
+                [=] __device__(std::int64_t, std::int64_t column) {
+                    const double own =
+                        divides ? partials[column] / norm_factor<double>(gamma[column]) : partials[column];
+                    return own + (accumulate ? static_cast<double>(old[column]) : 0.0);
+                });
     });
 }
 

@@ -1,4 +1,4 @@
-// FinishRstd, FinishRowSum, FinishColumnSum and ReduceLoss against their definitions.
+// FinishRstd, FinishRowSum, FinishColumnSums and ReduceLoss against their definitions.
 #include <cmath>
 
 #include "kernels/cpu/run.h"
@@ -30,18 +30,44 @@ FinishRowSum row_sum(Buffers& buffers, DType statistic) {
     return op;
 }
 
-FinishColumnSum column_sum(Buffers& buffers, DType statistic, Beta beta, bool weighted = false) {
-    FinishColumnSum op;
-    op.partials = buffers.random(statistic, kTiles, kColumns, -1, 1, kColumns + 4);
-    const View grad = beta == Beta::accumulate ? buffers.random(statistic, 1, kColumns)
-                                               : buffers.vector(statistic, kColumns);  // poisoned: must not be read
-    op.grad = {grad, beta};
+ColumnSum column_sum(Buffers& buffers, DType statistic, Beta beta, bool weighted = false,
+                     std::int64_t columns = kColumns) {
+    ColumnSum sum;
+    sum.partials = buffers.random(statistic, kTiles, columns, -1, 1, columns + 4);
+    const View grad = beta == Beta::accumulate ? buffers.random(statistic, 1, columns)
+                                               : buffers.vector(statistic, columns);  // poisoned: must not be read
+    sum.grad = {grad, beta};
     if (weighted) {
-        op.gamma = buffers.random(statistic, 1, kColumns, 0.5, 1.5);
+        sum.gamma = buffers.random(statistic, 1, columns, 0.5, 1.5);
         const double few[] = {0.0, 0x1p-50, -0x1p-50, -0x1p-39, -1.25};
-        for (std::int64_t j = 0; j < 5; ++j) buffers.set(op.gamma, 0, j, few[j]);
+        for (std::int64_t j = 0; j < 5; ++j) buffers.set(sum.gamma, 0, j, few[j]);
     }
+    return sum;
+}
+
+/// Three sums that differ in shape, in gamma and in what becomes of the result.
+FinishColumnSums column_sums(Buffers& buffers, DType statistic) {
+    FinishColumnSums op;
+    op.add(column_sum(buffers, statistic, Beta::accumulate, true));
+    op.add(column_sum(buffers, statistic, Beta::overwrite, false, 33));
+    op.add(column_sum(buffers, statistic, Beta::overwrite));
     return op;
+}
+
+/// The sum has an order and a type, the quotient and the addition to what was there are rounded once each: these bits.
+void require_column_sum(const Buffers& buffers, const ColumnSum& sum, const std::vector<double>& before) {
+    const auto rounded = [&](double value) {
+        return sum.partials.dtype == DType::f32 ? static_cast<float>(value) : value;
+    };
+    for (std::int64_t j = 0; j < sum.grad.cols; ++j) {
+        double own = rounded(sum_in_order(buffers, sum.partials, j));
+        if (sum.gamma) {
+            const double gamma = buffers.get(sum.gamma, 0, j);
+            own = rounded(own / std::copysign(std::max(std::abs(gamma), 0x1p-40), gamma));
+        }
+        const double start = sum.grad.beta == Beta::accumulate ? before[static_cast<std::size_t>(j)] : 0;
+        REQUIRE(buffers.get(sum.grad, 0, j) == rounded(start + own));
+    }
 }
 
 FinishRstd finish_rstd(Buffers& buffers, DType statistic) {
@@ -63,7 +89,7 @@ ReduceLoss reduce_loss(Buffers& buffers, DType statistic, Beta beta) {
 
 }  // namespace
 
-TEST_CASE("FinishRowSum and FinishColumnSum add tiles in order") {
+TEST_CASE("FinishRowSum and FinishColumnSums add tiles in order") {
     for (const DType statistic : {DType::f64, DType::f32}) {
         Buffers buffers;
         const FinishRowSum rows = row_sum(buffers, statistic);
@@ -72,38 +98,50 @@ TEST_CASE("FinishRowSum and FinishColumnSum add tiles in order") {
             REQUIRE(buffers.get(rows.sum, 0, j) == sum_in_order(buffers, rows.partials, j));
 
         for (const Beta beta : {Beta::overwrite, Beta::accumulate}) {
-            const FinishColumnSum op = column_sum(buffers, statistic, beta);
-            const auto before = buffers.values(op.grad);
+            FinishColumnSums op;
+            op.add(column_sum(buffers, statistic, beta));
+            const auto before = buffers.values(op.sums[0].grad);
             cpu::run(op, buffers.memory());
-            for (std::int64_t j = 0; j < kColumns; ++j) {
-                const double start = beta == Beta::accumulate ? before[static_cast<std::size_t>(j)] : 0;
-                double expected = start + sum_in_order(buffers, op.partials, j);
-                if (statistic == DType::f32) expected = static_cast<float>(expected);
-                REQUIRE(buffers.get(op.grad, 0, j) == expected);
-            }
+            require_column_sum(buffers, op.sums[0], before);
         }
     }
 }
 
-// The sum has the same order and type; the quotient and the addition to what was there are rounded once each.
-TEST_CASE("FinishColumnSum divides by the norm's weight, kept 2^-40 away from 0") {
+TEST_CASE("FinishColumnSums divides by the norm's weight, kept 2^-40 away from 0") {
     for (const DType statistic : {DType::f64, DType::f32})
         for (const Beta beta : {Beta::overwrite, Beta::accumulate}) {
             Buffers buffers;
-            const FinishColumnSum op = column_sum(buffers, statistic, beta, true);
-            const auto before = buffers.values(op.grad);
+            FinishColumnSums op;
+            op.add(column_sum(buffers, statistic, beta, true));
+            const auto before = buffers.values(op.sums[0].grad);
             cpu::run(op, buffers.memory());
-            const auto rounded = [&](double value) {
-                return statistic == DType::f32 ? static_cast<float>(value) : value;
-            };
-            for (std::int64_t j = 0; j < kColumns; ++j) {
-                const double gamma = buffers.get(op.gamma, 0, j);
-                const double factor = std::copysign(std::max(std::abs(gamma), 0x1p-40), gamma);
-                const double own = rounded(rounded(sum_in_order(buffers, op.partials, j)) / factor);
-                const double start = beta == Beta::accumulate ? before[static_cast<std::size_t>(j)] : 0;
-                REQUIRE(buffers.get(op.grad, 0, j) == rounded(start + own));
-            }
+            require_column_sum(buffers, op.sums[0], before);
         }
+}
+
+TEST_CASE("FinishColumnSums makes every one of its sums, two of them from the same partials") {
+    for (const DType statistic : {DType::f64, DType::f32}) {
+        Buffers buffers;
+        FinishColumnSums op = column_sums(buffers, statistic);
+        op.sums[2].partials = op.sums[0].partials;
+        std::vector<std::vector<double>> before;
+        for (const ColumnSum& sum : op.sums) before.push_back(buffers.values(sum.grad));
+        cpu::run(op, buffers.memory());
+        for (std::size_t i = 0; i < op.sums.size(); ++i) require_column_sum(buffers, op.sums[i], before[i]);
+    }
+}
+
+TEST_CASE("FinishColumnSums takes three sums, and at least one") {
+    Buffers buffers;
+    REQUIRE_THROWS_WITH(cpu::run(FinishColumnSums{}, buffers.memory()), "FinishColumnSums: no sum");
+    FinishColumnSums op = column_sums(buffers, DType::f32);
+    REQUIRE_THROWS_WITH(op.add(op.sums[0]), "FinishColumnSums: more than 3 sums");
+    op.sums[1].gamma = buffers.vector(DType::f32, 5);
+    REQUIRE_THROWS_WITH(cpu::run(op, buffers.memory()),
+                        "FinishColumnSums: operand gamma_2 is (1, 5), expected (1, 33)");
+    op.sums[1].gamma = {};
+    op.sums[2].grad = {buffers.vector(DType::f64, kColumns), Beta::overwrite};
+    REQUIRE_THROWS_WITH(cpu::run(op, buffers.memory()), "FinishColumnSums: operand grad_3 is f64, expected f32");
 }
 
 // Seven additions, a division, a square root: 10 eps.
@@ -139,8 +177,8 @@ TEST_CASE("reductions give the same bits for any number of threads") {
     for (const DType statistic : {DType::f64, DType::f32}) {
         require_same_bits_for_any_thread_count([&](Buffers& b) { return row_sum(b, statistic); });
         require_same_bits_for_any_thread_count([&](Buffers& b) { return finish_rstd(b, statistic); });
+        require_same_bits_for_any_thread_count([&](Buffers& b) { return column_sums(b, statistic); });
         for (const Beta beta : {Beta::overwrite, Beta::accumulate}) {
-            require_same_bits_for_any_thread_count([&](Buffers& b) { return column_sum(b, statistic, beta); });
             require_same_bits_for_any_thread_count([&](Buffers& b) { return reduce_loss(b, statistic, beta); });
         }
     }

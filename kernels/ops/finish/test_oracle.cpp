@@ -21,11 +21,15 @@ TEST_CASE("the oracle judges the finishing reductions", "[gpu][oracle]") {
 
     for (const bool accumulate : {false, true}) {
         Operands columns, total;
-        FinishColumnSum column_sum;
-        column_sum.partials = columns.add(DType::f32, 67, 2056, Fill::normal);
-        if (accumulate) column_sum.gamma = columns.statistic(2056, Fill::positive);
-        column_sum.grad = columns.accumulated(2056, accumulate);
-        judge(columns, column_sum, "FinishColumnSum");
+        FinishColumnSums column_sums;
+        for (const std::int64_t tiles : {67, 512, 5}) {
+            ColumnSum each;
+            each.partials = columns.add(DType::f32, tiles, 2056, Fill::normal);
+            if (accumulate) each.gamma = columns.statistic(2056, Fill::positive);
+            each.grad = columns.accumulated(2056, accumulate);
+            column_sums.add(each);
+        }
+        judge(columns, column_sums, "FinishColumnSums");
 
         ReduceLoss reduce;
         reduce.loss = total.statistic(5000, Fill::positive, 9);

@@ -27,7 +27,7 @@ struct LayerNorm {
 /// Back through LayerNorm. With x̂ = rstd x and t = dn ⊙ gamma:
 ///   dx = rstd (t - x̂ mean_j(t x̂));
 ///   per tile of rows: dgamma = Σ dn ⊙ x̂, dbeta = Σ dn, and dx_sum = Σ dx before rounding, the gradient of a bias that
-///   was added to x. FinishColumnSum finishes all three, dgamma too without gamma: no matrix carried it.
+///   was added to x. FinishColumnSums finishes all three, dgamma too without gamma: no matrix carried it.
 /// LayerNorm's own dx is this one without its mean over j. No mean is taken out here: dx is right up to a multiple of
 /// (1, ..., 1) in every row. Nothing that makes the stream moves the mean of a row, so that the gradients of its
 /// matrices and biases, once CentreColumns has centred them, do not depend on that multiple.

@@ -41,7 +41,7 @@ struct LinearGelu {
 ///   per row and tile of columns Σ (z - bias) dz;  per column and tile of rows Σ d.
 /// rstd belongs to the norm before the GEMM that computed z: LinearRmsBackward and WeightGradient expect this factor in
 /// dz. The norm's statistic pairs dz with what x̂ made of z, hence z - bias; it takes dz before rounding. Σ d is the
-/// gradient of the bias, which has no factor (FinishColumnSum). y has the bits that LinearGelu computed.
+/// gradient of the bias, which has no factor (FinishColumnSums). y has the bits that LinearGelu computed.
 struct LinearGeluBackward {
     In<Matrix> a;         // (M, K) storage
     In<Matrix> w;         // (K, f) storage

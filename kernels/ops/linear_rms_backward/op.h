@@ -12,8 +12,8 @@ namespace coda {
 ///   t = alpha acc,             c = alpha dot / N             without scale
 ///   t = alpha scale rstd acc,  c = alpha rstd dot / N        with scale
 ///   dx (+)= t - x rstd c;  n = scale rstd x;  per column and row tile Σ t ⊙ x, and Σ dx of dx with its new value.
-/// Σ dx is the gradient of the bias of the projection that closed the residual branch before (FinishColumnSum).
-/// w carries the norm's weight gamma, so t has it, and Σ t ⊙ x is the gradient of gamma times gamma (FinishColumnSum).
+/// Σ dx is the gradient of the bias of the projection that closed the residual branch before (FinishColumnSums).
+/// w carries the norm's weight gamma, so t has it, and Σ t ⊙ x is the gradient of gamma times gamma (FinishColumnSums).
 /// The wgrad of the same projection is aᵀ x ⊙ gamma without scale, so it reads x itself (WeightGradient::gamma); with
 /// scale it is aᵀ n ⊙ gamma.
 ///

@@ -26,7 +26,7 @@ struct FoldBeta {
 
 /// What v = W beta + b adds to the gradients, from db = Σ_rows dz:
 ///   grad += db ⊗ beta, grad of W;
-///   dbeta = Σ_o db_o working_oj per tile of rows of W, which FinishColumnSum with gamma turns into the gradient of
+///   dbeta = Σ_o db_o working_oj per tile of rows of W, which FinishColumnSums with gamma turns into the gradient of
 ///   beta, db W: it divides by norm_factor(gamma), which the columns of the working copy carry.
 /// Both are linear in db. Where db accumulates over micro-batches, the op runs once, after the last of them.
 struct BetaBackward {

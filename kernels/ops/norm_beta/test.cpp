@@ -113,11 +113,11 @@ TEST_CASE("BetaBackward adds db ⊗ beta, and its partials finish as db W") {
         check_partials("dbeta", buffers, op.dbeta, kTile, n, 0, [&](std::int64_t column, std::int64_t row) {
             return buffers.get(op.db, 0, row) * buffers.get(working, row, column);
         });
-        const FinishColumnSum finish{
-            .partials = op.dbeta, .gamma = gamma, .grad = {buffers.vector(compute, d), Beta::overwrite}};
+        FinishColumnSums finish;
+        finish.add({.partials = op.dbeta, .gamma = gamma, .grad = {buffers.vector(compute, d), Beta::overwrite}});
         cpu::run(finish, buffers.memory());
         const double rounding = (working.dtype == compute ? 0 : epsilon(working.dtype) / 2) + epsilon(compute);
-        check_all("the gradient of beta", buffers, finish.grad, [&](std::int64_t, std::int64_t column) {
+        check_all("the gradient of beta", buffers, finish.sums[0].grad, [&](std::int64_t, std::int64_t column) {
             double sum = 0, magnitude = 0, rounded = 0;
             for (std::int64_t row = 0; row < n; ++row) {
                 const double term = buffers.get(op.db, 0, row) * buffers.get(master, row, column);

@@ -192,15 +192,15 @@ void AttentionBlock::backward(StepList& step, const BatchInputs& batch, View& dx
     step("attention_dot", FinishRowSum{.partials = partials_, .sum = write(norm_.dot)});
     if (gain_) {
         const std::int64_t tiles = AttentionBackward::sum_tiles(s.tokens, s.seq_len);
-        const auto finish = [&](const char* name, std::int64_t first, std::int64_t heads, View& gradient) {
-            step(name, FinishColumnSum{.partials = dgain_.row_slice(first * tiles, heads * tiles),
-                                       .gamma = {},
-                                       .grad = {write(gradient), beta}});
+        FinishColumnSums sums;
+        const auto add = [&](std::int64_t first, std::int64_t heads, View& gradient) {
+            sums.add({.partials = dgain_.row_slice(first * tiles, heads * tiles), .grad = {write(gradient), beta}});
         };
-        finish("q_norm_grad", 0, s.heads, q_gain_gradient_);
-        finish("k_norm_grad", s.heads, s.kv_heads, k_gain_gradient_);
+        add(0, s.heads, q_gain_gradient_);
+        add(s.heads, s.kv_heads, k_gain_gradient_);
+        step("head_norms_grad", sums);
     }
-    if (qkv_.added()) qkv_.bias_gradient(step, dbias_, beta);
+    if (qkv_.added()) qkv_.sum_dz(step, dbias_, beta);
     x_.transpose(step);
     qkv_.backward(step, "attn_norm_grad", dqkv_, x_, norm_, dx, beta, next);
 }

@@ -33,12 +33,11 @@ void FinalNorm::backward(StepList& step, const Stream& in, View& dx, Beta beta, 
                                                   .dbeta = write(dbeta_),
                                                   .dx_sum = sums_dx ? write(dx_sum_) : View{},
                                                   .tile = LayerNormBackward::kTileRows});
-    const auto finish = [&](const char* name, const View& partials, View& gradient) {
-        step(name, FinishColumnSum{.partials = partials, .gamma = {}, .grad = {write(gradient), beta}});
-    };
-    finish("final_norm_grad", dgamma_, gamma_.gradient);
-    finish("final_norm_grad_beta", dbeta_, beta_.gradient);
-    if (sums_dx) last.closing->bias_gradient(step, dx_sum_, beta);
+    FinishColumnSums sums;
+    sums.add({.partials = dgamma_, .grad = {write(gamma_.gradient), beta}});
+    sums.add({.partials = dbeta_, .grad = {write(beta_.gradient), beta}});
+    if (sums_dx) last.closing->add_bias_sum(sums, dx_sum_, beta);
+    step("final_norm_grad", sums);
 }
 
 }  // namespace coda

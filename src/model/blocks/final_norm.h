@@ -24,7 +24,7 @@ class FinalNorm {
     /// The gradient of n, which the head's backward pass writes.
     View& dn() { return dn_; }
     /// dx from dn, and the gradients of gamma, beta and the bias with which the last layer ends. Steps
-    /// final_norm_backward, final_norm_grad and final_norm_grad_beta.
+    /// final_norm_backward and final_norm_grad.
     void backward(StepList& step, const Stream& in, View& dx, Beta beta, const BranchEnd& last);
 
   private:

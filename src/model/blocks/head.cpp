@@ -155,8 +155,10 @@ void HeadBlock::train(StepList& step, const BatchInputs& batch, const Stream& in
          ReduceLoss{.loss = results_.losses, .alpha = batch.alpha, .total = {write(results_.loss), beta}});
     step.enter(Phase::backward, -1);
     if (final_norm_) return final_norm_->backward(step, in, dx, beta, last);
-    matrix_.norm_gradient(step, "final_norm_grad", dgamma_, beta);
-    if (sums_dx) last.closing->bias_gradient(step, dx_sum_, beta);
+    FinishColumnSums sums;
+    matrix_.add_norm_sum(sums, dgamma_, beta);
+    if (sums_dx) last.closing->add_bias_sum(sums, dx_sum_, beta);
+    step("final_norm_grad", sums);
 }
 
 void HeadBlock::evaluate(StepList& step, const BatchInputs& batch, const Stream& in) {

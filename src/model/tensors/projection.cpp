@@ -2,17 +2,6 @@
 
 namespace coda {
 
-namespace {
-
-/// A vector as a column, of which CentreColumns takes the mean.
-View column_of(View vector) {
-    vector.rows = vector.cols;
-    vector.cols = vector.ld = 1;
-    return vector;
-}
-
-}  // namespace
-
 NormPartials norm_partials(const std::string& block, std::int64_t outputs, const ModelShape& shape,
                            const BlockBuffers& buffers) {
     const std::int64_t tiles = ceil_div(shape.tokens, LinearRmsBackward::kTileRows);
@@ -43,8 +32,9 @@ Factor Projection::forward(StepList& step) {
 void Projection::derive(StepList& step) {
     if (!kept_) make_value(step, named("_weights"));
     if (centred_) {
-        step(named("_centred"), CentreColumns{.matrix = value_, .out = write(centred_)});
-        if (bias_) step(named("_added"), CentreColumns{.matrix = column_of(bias_), .out = column_of(write(added_))});
+        step(named("_centred"),
+             CentreColumns{
+                 .matrix = value_, .out = write(centred_), .bias = bias_, .bias_out = bias_ ? write(added_) : View{}});
     }
     if (beta_)
         step(named("_added"),
@@ -80,12 +70,12 @@ void Projection::wgrad(StepList& step, const Activation& dz, const Activation& x
                                          .alpha = {},
                                          .grad = gradient(beta),
                                          .scratch = {}});
-    if (centred_) centre(step, "_wgrad_centred", gradient_);
-}
-
-void Projection::centre(StepList& step, const char* suffix, View& gradient) const {
-    const View uncentred = gradient;
-    step(named(suffix), CentreColumns{.matrix = uncentred, .out = write(gradient)});
+    if (!centred_) return;
+    const View matrix = gradient_, bias = bias_gradient_;
+    step(named("_wgrad_centred"), CentreColumns{.matrix = matrix,
+                                                .out = write(gradient_),
+                                                .bias = bias,
+                                                .bias_out = bias ? write(bias_gradient_) : View{}});
 }
 
 void Projection::backward(StepList& step, const char* norm_step, const Activation& dz, const Activation& x,
@@ -106,37 +96,34 @@ void Projection::backward(StepList& step, const char* norm_step, const Activatio
                                             .dx_sum = sums_dx ? write(partials.dx_sum) : View{},
                                             .tile = LinearRmsBackward::kTileRows});
     wgrad(step, dz, x, beta);
-    norm_gradient(step, norm_step, partials.dgamma, beta);
-    if (beta_) beta_backward(step, norm_step, partials.dbeta, beta);
-    if (sums_dx) next.closing->bias_gradient(step, partials.dx_sum, beta);
+    FinishColumnSums sums;
+    add_norm_sum(sums, partials.dgamma, beta);
+    if (beta_) {
+        step(named("_beta"), BetaBackward{.db = dz_sum_,
+                                          .working = value_,
+                                          .beta = beta_,
+                                          .grad = write(gradient_),
+                                          .dbeta = write(partials.dbeta),
+                                          .tile = BetaBackward::kTileRows});
+        sums.add({.partials = partials.dbeta, .gamma = gamma_, .grad = {write(beta_gradient_), beta}});
+    }
+    if (sums_dx) next.closing->add_bias_sum(sums, partials.dx_sum, beta);
+    step(norm_step, sums);
 }
 
-void Projection::beta_backward(StepList& step, const char* norm_step, View& partials, Beta beta) {
-    step(named("_beta"), BetaBackward{.db = dz_sum_,
-                                      .working = value_,
-                                      .beta = beta_,
-                                      .grad = write(gradient_),
-                                      .dbeta = write(partials),
-                                      .tile = BetaBackward::kTileRows});
-    step(text(norm_step, "_beta"),
-         FinishColumnSum{.partials = partials, .gamma = gamma_, .grad = {write(beta_gradient_), beta}});
+void Projection::sum_dz(StepList& step, const View& partials, Beta beta) {
+    FinishColumnSums sums;
+    if (beta_) sums.add({.partials = partials, .grad = {write(dz_sum_), Beta::overwrite}});
+    if (bias_) add_bias_sum(sums, partials, beta);
+    step(named("_dz_sum"), sums);
 }
 
-void Projection::bias_gradient(StepList& step, const View& partials, Beta beta) {
-    const auto finish = [&](const char* suffix, View& sum, Beta sum_beta) {
-        step(named(suffix), FinishColumnSum{.partials = partials, .gamma = {}, .grad = {write(sum), sum_beta}});
-    };
-    if (beta_) finish("_dz_sum", dz_sum_, Beta::overwrite);
-    if (!bias_) return;
-    finish("_bias_grad", bias_gradient_, beta);
-    if (!centred_) return;
-    View column = column_of(bias_gradient_);
-    centre(step, "_bias_grad_centred", column);
-    bias_gradient_.version = column.version;
+void Projection::add_bias_sum(FinishColumnSums& sums, const View& partials, Beta beta) {
+    sums.add({.partials = partials, .grad = {write(bias_gradient_), beta}});
 }
 
-void Projection::norm_gradient(StepList& step, const char* name, const View& dgamma, Beta beta) {
-    step(name, FinishColumnSum{.partials = dgamma, .gamma = gamma_, .grad = {write(gamma_gradient_), beta}});
+void Projection::add_norm_sum(FinishColumnSums& sums, const View& dgamma, Beta beta) {
+    sums.add({.partials = dgamma, .gamma = gamma_, .grad = {write(gamma_gradient_), beta}});
 }
 
 }  // namespace coda

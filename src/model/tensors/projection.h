@@ -72,12 +72,14 @@ class Projection {
                       View& square, double eps);
     /// w of dz W.
     Factor dgrad() const;
-    /// dW (+)= dzᵀ x: step NAME_wgrad, and NAME_wgrad_centred of a matrix that is read centred.
+    /// dW (+)= dzᵀ x: step NAME_wgrad. Of a matrix that is read centred, step NAME_wgrad_centred follows, which takes
+    /// the mean out of the bias' gradient too: that has been summed before.
     void wgrad(StepList& step, const Activation& dz, const Activation& x, Beta beta);
 
     /// Back through the projection and the norm before it. dx, the gradient of the residual stream, is added to.
     /// `next`: where the branch before ends. An op with FP8 factors makes the codes of dx there, and if that branch
-    /// ends with a bias, dx is its gradient. Steps NAME_dgrad, NAME_wgrad, `norm_step` and BEFORE_bias_grad.
+    /// ends with a bias, dx is its gradient. Steps NAME_dgrad, NAME_wgrad, NAME_beta of a norm with a bias, and
+    /// `norm_step` for the gradients of the norm and of that bias.
     void backward(StepList& step, const char* norm_step, const Activation& dz, const Activation& x,
                   NormPartials& partials, View& dx, Beta beta, const BranchEnd& next);
 
@@ -94,11 +96,13 @@ class Projection {
     const View& added() const { return beta_ || (centred_ && bias_) ? added_ : bias_; }
     /// Whether the matrix itself has a bias.
     bool has_bias() const { return static_cast<bool>(bias_); }
-    /// The gradient of the bias from the partials of Σ dz: step NAME_bias_grad. Step NAME_dz_sum keeps Σ dz for the
-    /// bias of the norm.
-    void bias_gradient(StepList& step, const View& partials, Beta beta);
-    /// The gradient of the norm's weight from its partials.
-    void norm_gradient(StepList& step, const char* name, const View& dgamma, Beta beta);
+    /// What is added to z, on the way back, from the partials of Σ dz: the gradient of the bias, and Σ dz itself for
+    /// the bias of the norm. Step NAME_dz_sum.
+    void sum_dz(StepList& step, const View& partials, Beta beta);
+    /// The gradient of the bias from its partials, as one more sum.
+    void add_bias_sum(FinishColumnSums& sums, const View& partials, Beta beta);
+    /// The gradient of the norm's weight from its partials, as one more sum.
+    void add_norm_sum(FinishColumnSums& sums, const View& dgamma, Beta beta);
 
   private:
     friend class Weights;
@@ -111,10 +115,6 @@ class Projection {
     void derive(StepList& step);
     /// What GEMMs read in storage.
     const View& read() const { return centred_ ? centred_ : value_; }
-    /// A gradient in place: step NAME and suffix.
-    void centre(StepList& step, const char* suffix, View& gradient) const;
-    /// The part of the gradient that comes through W beta, in W and in beta.
-    void beta_backward(StepList& step, const char* norm_step, View& partials, Beta beta);
     std::string named(const char* suffix) const { return std::string(name_) + suffix; }
 
     const char* name_ = "";
