@@ -57,13 +57,13 @@ struct RoundedNames {
     const char *scale, *rows, *columns, *amax;
 };
 
-/// Names of the parts of a ColumnSum.
-struct ColumnSumNames {
+/// Names of the parts of a GradientSum.
+struct GradientSumNames {
     const char *partials, *gamma, *grad;
 };
 
 /// An operand of op type T with its name, or several operands in one field (Factor, Rounded, Result, an array of
-/// ColumnSum).
+/// GradientSum).
 template <class T, class Member>
 struct Field {
     const char* name;
@@ -77,9 +77,9 @@ struct Field<T, Member> {
     Member T::*member;
 };
 template <class T, std::size_t count>
-struct Field<T, std::array<ColumnSum, count>> {
-    std::array<ColumnSumNames, count> names;
-    std::array<ColumnSum, count> T::*member;
+struct Field<T, std::array<GradientSum, count>> {
+    std::array<GradientSumNames, count> names;
+    std::array<GradientSum, count> T::*member;
 };
 template <class T, class Member>
 constexpr Field<T, Member> field(const char* name, Member T::*member) {
@@ -93,10 +93,9 @@ template <class T, class Member>
 constexpr Field<T, Member> field(const RoundedNames& names, Member T::*member) {
     return {names, member};
 }
-
 template <class T, std::size_t count>
-constexpr Field<T, std::array<ColumnSum, count>> field(const std::array<ColumnSumNames, count>& names,
-                                                       std::array<ColumnSum, count> T::*member) {
+constexpr Field<T, std::array<GradientSum, count>> field(const std::array<GradientSumNames, count>& names,
+                                                         std::array<GradientSum, count> T::*member) {
     return {names, member};
 }
 
@@ -114,9 +113,9 @@ void for_each_field(const Fields& fields, const Fn& fn) {
 }
 
 template <class Member>
-inline constexpr bool is_column_sums = false;
+inline constexpr bool is_gradient_sums = false;
 template <std::size_t count>
-inline constexpr bool is_column_sums<std::array<ColumnSum, count>> = true;
+inline constexpr bool is_gradient_sums<std::array<GradientSum, count>> = true;
 
 /// Calls fn(name, operand) for every operand of an op, present or not, by reference and with its type.
 template <class T, class Fn>
@@ -132,7 +131,7 @@ void visit_operands(T& op, Fn&& fn) {
         constexpr bool kConst = std::is_const_v<T>;
         if constexpr (std::is_same_v<Member, Rounded>) {
             rounded(entry.names, member);
-        } else if constexpr (is_column_sums<Member>) {
+        } else if constexpr (is_gradient_sums<Member>) {
             for (std::size_t i = 0; i < member.size(); ++i) {
                 fn(entry.names[i].partials, member[i].partials);
                 fn(entry.names[i].gamma, member[i].gamma);

@@ -89,12 +89,12 @@ struct Accumulate : View {
 };
 
 /// A gradient by columns from its partials: grad (+)= Σ_tiles partials / norm_factor(gamma), in a fixed order.
-struct ColumnSum {
+struct GradientSum {
     In<Partials> partials = {};    // (tiles, N) statistic
     In<Vector> gamma = {};         // (1, N) master, optional (absent: 1)
     Accumulate<Vector> grad = {};  // (1, N) gradient
 
-    explicit operator bool() const { return static_cast<bool>(grad); }
+    explicit operator bool() const { return partials || gamma || grad; }
 };
 
 /// The factor of a product that brings what belongs to both: a matrix in storage, or FP8 codes and the scalar (fp32)

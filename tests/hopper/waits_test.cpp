@@ -73,12 +73,12 @@ Chain finish_row_sum(Places& places) {
         FinishRowSum{.partials = places.input(DType::f32, 48, kTokens), .sum = places.result(DType::f32, 1, kTokens)}};
 }
 
-ColumnSum column_sum(Places& places, std::int64_t tiles, std::int64_t width) {
+GradientSum column_sum(Places& places, std::int64_t tiles, std::int64_t width) {
     return {.partials = places.input(DType::f32, tiles, width),
             .gamma = places.input(DType::f32, 1, width),
             .grad = {places.input(DType::f32, 1, width), Beta::accumulate}};
 }
-FinishColumnSums finish_sum(const ColumnSum& sum) {
+FinishColumnSums finish_sum(const GradientSum& sum) {
     FinishColumnSums op;
     op.add(sum);
     return op;
@@ -86,10 +86,12 @@ FinishColumnSums finish_sum(const ColumnSum& sum) {
 Chain finish_column_sum(Places& places) { return {finish_sum(column_sum(places, 512, 2048))}; }
 /// Few columns and many tiles, which the blocks of a cluster share.
 Chain finish_column_sum_in_cluster(Places& places) { return {finish_sum(column_sum(places, 2048, 128))}; }
+/// Several sums, one of which a cluster shares or none.
+template <std::int64_t tiles, std::int64_t width>
 Chain finish_column_sums(Places& places) {
     FinishColumnSums op = finish_sum(column_sum(places, 512, 768));
     op.add(column_sum(places, 48, 768));
-    op.add(column_sum(places, 512, 768));
+    op.add(column_sum(places, tiles, width));
     return {op};
 }
 
@@ -145,7 +147,8 @@ constexpr Chain (*kChains[])(Places&) = {finish_rstd,
                                          finish_row_sum,
                                          finish_column_sum,
                                          finish_column_sum_in_cluster,
-                                         finish_column_sums,
+                                         finish_column_sums<512, 768>,
+                                         finish_column_sums<2048, 128>,
                                          fold_beta,
                                          beta_backward,
                                          centre_columns<DType::bf16, false>,

@@ -1,4 +1,6 @@
 // Mistakes planted in schedules, weights and tables: each must be far outside the tolerance of textbook_test.cpp.
+#include <algorithm>
+
 #include "tests/model/textbook_case.h"
 
 using namespace coda;
@@ -14,6 +16,17 @@ double gradient_error(const TextbookCase& c, const Change& change) {
                        for (Schedule* schedule : {&run.schedules.first, &run.schedules.further}) change(*schedule);
                    })
         .gradient;
+}
+
+/// `to` as `from`, element by element; both lie without gaps.
+FinishColumnSums copy_of(View from, View to) {
+    for (View* view : {&from, &to}) {
+        view->cols = view->ld = view->count();
+        view->rows = 1;
+    }
+    FinishColumnSums op;
+    op.add({.partials = from, .grad = {to, Beta::overwrite}});
+    return op;
 }
 
 /// The same for what is derived from the weights.
@@ -149,7 +162,7 @@ TEST_CASE("planted mistakes of GELU and of biases are far outside the tolerance"
     CHECK(error_with(+[](LinearGeluBackward& op) { op.kind = Gelu::exact; }) > 1e-4);
     // The gradient of attn_out's bias from dx as it was before the MLP's part of it, which is the gradient of down's.
     CHECK(error_of([](Schedule& schedule) {
-              View before;  // of the norm that comes after the branch, whose step has the sum for its bias
+              View before;  // the partials of Σ dx behind the MLP's branch
               for (Step& step : schedule) {
                   auto* op = std::get_if<FinishColumnSums>(&step.op);
                   if (step.name == "final_norm_grad" || step.name == "attn_norm_grad") before = op->sums[1].partials;
@@ -193,7 +206,19 @@ TEST_CASE("planted mistakes of LayerNorm are far outside the tolerance") {
         INFO(step);
         CHECK(error_without(step) > 0.01);
     }
-    CHECK(error_with(+[](CentreColumns& op) { op.bias = op.bias_out = View{}; }) > 0.01);
+    for (const char* step : {"down_wgrad_centred", "attn_out_wgrad_centred"}) {
+        INFO("the bias in " << step);
+        CHECK(error_of([&](Schedule& schedule) {
+                  bool found = false;
+                  for (Step& each : schedule) {
+                      if (each.name != step) continue;
+                      found = true;
+                      auto& op = std::get<CentreColumns>(each.op);
+                      op.bias = op.bias_out = View{};
+                  }
+                  REQUIRE(found);
+              }) > 0.01);
+    }
     CHECK(error_without("qkv_beta") > 0.01);
     // The norm's bias in its gradient from Σ dz of all micro-batches so far, which is the gradient of the bias.
     CHECK(error_of([](Schedule& schedule) {
@@ -203,13 +228,19 @@ TEST_CASE("planted mistakes of LayerNorm are far outside the tolerance") {
                   if (step.name == "up_beta") std::get<BetaBackward>(step.op).db = so_far;
               }
           }) > 0.01);
-    // Copies of matrices and biases that put a mean into the stream.
-    CHECK(error_of_derived([](Schedule& derive) {
-              for (Step& step : derive) {
-                  auto* op = std::get_if<CentreColumns>(&step.op);
-                  if (op != nullptr && step.name == "down_centred") step.op = Zero{.out = static_cast<View&>(op->out)};
-              }
-          }) > 0.01);
+    // A copy of a matrix or of a bias that puts a mean into the stream.
+    for (const bool of_matrix : {true, false}) {
+        INFO((of_matrix ? "matrix" : "bias"));
+        CHECK(error_of_derived([&](Schedule& derive) {
+                  const auto at = std::find_if(derive.begin(), derive.end(),
+                                               [](const Step& step) { return step.name == "down_centred"; });
+                  REQUIRE(at != derive.end());
+                  const auto& op = std::get<CentreColumns>(at->op);
+                  Step copy = *at;
+                  copy.op = of_matrix ? copy_of(op.matrix, op.out) : copy_of(op.bias, op.bias_out);
+                  derive.insert(at + 1, copy);
+              }) > 0.01);
+    }
 }
 
 TEST_CASE("planted mistakes in weights and tables are far outside the tolerance") {

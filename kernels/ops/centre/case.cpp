@@ -15,7 +15,7 @@ OpCase weights(Size size) {
     return made.finish(op, text(rows, " x ", columns));
 }
 
-/// A gradient, and a bias' next to it.
+/// The gradients of a matrix and its bias.
 OpCase gradient(Size size) {
     const std::int64_t rows = size == Size::step ? 2048 : 300, columns = size == Size::step ? 8192 : 264;
     OpCase made;

@@ -7,11 +7,11 @@
 // of its two passes finds the rows in a cache.
 //
 // A block takes a strip of 64 bytes of columns, and one more block takes the bias, whose elements are the rows of one
-// column. Its 1024 threads share the rows: a thread loads 16 bytes of every 256th row, or one element of every 1024th,
-// and in the second pass it stores what it has loaded itself. That is why out may be matrix. Its sums are added over
-// the lanes of its warp that have the same columns, and then warp c adds the sums of all warps for column c: one fixed
-// order per shape. A strip of 3072 rows has 192 KiB, less than an SM's L1; the second pass over a longer one is for L2,
-// which strips of 4096 rows on 132 SMs fill to two thirds.
+// column. The 1024 threads of a block share the rows: a thread loads 16 bytes of every 256th row, or one element of
+// every 1024th, and in the second pass it stores what it has loaded itself. That is why out may be matrix. Its sums are
+// added over the lanes of its warp that have the same columns, and then warp c adds the sums of all warps for column c:
+// one fixed order per shape. A strip of 3072 rows has 192 KiB, less than an SM's L1; the second pass over a longer one
+// is for L2, which strips of 4096 rows on 132 SMs fill to two thirds.
 //
 // NOTE: no __ldg of what the predecessor may have written: the compiler moves such loads above the wait.
 #include <cuda_runtime.h>
@@ -73,7 +73,7 @@ struct OneF32 {
     static __device__ Word pack(const Columns<1>& column) { return column.value[0]; }
 };
 
-/// A matrix, or a bias as its single column.
+/// A matrix, or a bias as a single column.
 template <class Unit>
 struct Strips {
     using Word = typename Unit::Word;

@@ -1,4 +1,4 @@
-// A matrix or a vector whose mean over the output dimension is taken out. Notation: kernels/ops.h.
+// A matrix, and the bias next to it, without their means over the output dimension. Notation: kernels/ops.h.
 #pragma once
 
 #include <array>
@@ -8,7 +8,8 @@
 namespace coda {
 
 /// out_oj = matrix_oj - (1/N) Σ_o' matrix_o'j: each column without its mean. What a matrix so centred adds to a row of
-/// the residual stream has mean 0. The bias that is added next to it is a column more. A matrix of one row is an error.
+/// the residual stream has mean 0. The bias that is added next to it is one more column. A matrix of one row is an
+/// error.
 ///
 /// The centred weights are a copy, and a gradient is centred in place: `out` may be `matrix` itself, as one more
 /// version, and `bias_out` may be `bias`. The mean is summed and subtracted in the compute type, and each element is

@@ -8,7 +8,8 @@
 //
 // Four kernels: `collect` lists the flagged rows in order; `measure` has max and Σ of each row and slice of columns;
 // `store` computes the same logits again, the same bits, and writes the gradient; `finish` adds the slices in their
-// order. Each one leaves at once where the list is empty, so a usual step pays four launches and one read of the flags.
+// order. Each one leaves at once where the list is empty, so a usual step pays four launches and one read of flags and
+// targets.
 //
 // A block takes 32 rows of the list and a slice of the columns, 128 at a time: 256 threads with 4 x 4 logits each, from
 // tiles of 32 k in shared memory. Sums over 32 k are added to the logit one after the other. The tile of logits then
@@ -57,14 +58,14 @@ struct ExactArguments {
     int vectors, vocab, columns;
 };
 
-/// A warp takes neighbouring rows, a lane every 32nd of them.
+/// A warp takes neighbouring rows, and each lane takes every 32nd of them, so that loads are coalesced.
 __global__ __launch_bounds__(kCollectThreads) void collect(ExactArguments arguments) {
     constexpr int kCollectWarps = kCollectThreads / 32;
     __shared__ int counts[kCollectWarps];
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
     const std::int64_t share = (arguments.rows + kCollectThreads - 1) / kCollectThreads * 32, first = share * warp;
     const std::int64_t last = min(first + share, arguments.rows);
-    /// Of the 32 rows from `row` on, in all lanes.
+    /// A bit for each of the 32 rows from `row` on, in all lanes.
     const auto flagged = [&](std::int64_t row) {
         const std::int64_t own = row + lane;
         const bool inside = own < last;

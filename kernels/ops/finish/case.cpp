@@ -35,8 +35,8 @@ OpCase column_sums(Size size, int number) {
     OpCase made;
     FinishColumnSums op;
     for (int i = 0; i < number; ++i) {
-        const ColumnSumNames& names = FinishColumnSums::kNames[static_cast<std::size_t>(i)];
-        ColumnSum sum;
+        const GradientSumNames& names = FinishColumnSums::kNames[static_cast<std::size_t>(i)];
+        GradientSum sum;
         sum.partials = made.add(names.partials, DType::f32, tiles, width, Fill::normal);
         if (i == 0) sum.gamma = made.add(names.gamma, DType::f32, 1, width, Fill::positive);
         sum.grad = {made.add(names.grad, DType::f32, 1, width, Fill::normal, 1, Access::inout), Beta::accumulate};

@@ -54,7 +54,7 @@ void execute(const FinishRowSum& op, const Memory& memory) {
 
 template <>
 void execute(const FinishColumnSums& op, const Memory& memory) {
-    for_each_sum(op, [&](const ColumnSumNames& names, const ColumnSum& each) {
+    for_each_sum(op, [&](const GradientSumNames& names, const GradientSum& each) {
         dispatch_statistic(op.name, names.partials, each.partials, [&]<class Compute>(Compute) {
             const Operands operands(op.name, memory);
             const std::int64_t columns = each.partials.cols;

@@ -116,7 +116,7 @@ struct Gradients {
     Gradient each[FinishColumnSums::kMost];  // those that are absent have no blocks
 };
 
-/// The sum of the block's columns by the cluster's blocks, in the first one; in the others, of their own tiles.
+/// The sum of the block's columns by the cluster's blocks, in the first one.
 __device__ __forceinline__ float sum_in_cluster(const Partial& partial, std::int64_t column, int rank) {
     __shared__ float blocks[kClusterBlocks][kColumns];  // the first block's
     const int length = (partial.tiles + kClusterBlocks - 1) / kClusterBlocks, first = rank * length;
@@ -124,7 +124,7 @@ __device__ __forceinline__ float sum_in_cluster(const Partial& partial, std::int
     ptx::cluster_sync();  // the first block has begun
     if (threadIdx.y == 0) *cooperative_groups::this_cluster().map_shared_rank(&blocks[rank][threadIdx.x], 0) = own;
     ptx::cluster_sync();
-    if (rank != 0 || threadIdx.y != 0) return own;
+    if (rank != 0 || threadIdx.y != 0) return 0;
     float sum = 0;
 #pragma unroll
     for (int other = 0; other < kClusterBlocks; ++other) sum += blocks[other][threadIdx.x];
@@ -186,7 +186,7 @@ Launch bind(const FinishColumnSums& op, const Plan&, const Memory& memory) {
     unsigned blocks = 0;
     bool clusters = false;
     Gradient* next = gradients.each;
-    for_each_sum(op, [&](const ColumnSumNames& names, const ColumnSum& sum) {
+    for_each_sum(op, [&](const GradientSumNames& names, const GradientSum& sum) {
         const std::int64_t columns = sum.partials.cols;
         Gradient& gradient = *next++;
         gradient.partial = partial_of(operands, names.partials, sum.partials);

@@ -37,34 +37,34 @@ struct FinishRowSum {
 };
 
 /// Up to kMost gradients by columns, each from partials: of the weights and biases of norms, and of the biases of
-/// matrices. The partials of a norm's weight come from a GEMM with the matrix that carries the weight, so its sum has
-/// gamma. Two sums may have the same partials.
+/// matrices. A sum has gamma where its partials come from a matrix that carries the norm's weight (LinearRmsBackward,
+/// BetaBackward). Two sums may have the same partials.
 struct FinishColumnSums {
     static constexpr std::size_t kMost = 3;
-    static constexpr std::array<ColumnSumNames, kMost> kNames{
+    static constexpr std::array<GradientSumNames, kMost> kNames{
         {{"partials", "gamma", "grad"}, {"partials_2", "gamma_2", "grad_2"}, {"partials_3", "gamma_3", "grad_3"}}};
 
-    std::array<ColumnSum, kMost> sums;
+    std::array<GradientSum, kMost> sums;
 
     static constexpr Traits traits{Trait::flops};
     static constexpr const char* name = "FinishColumnSums";
     static constexpr auto operands = fields(field(kNames, &FinishColumnSums::sums));
 
     /// Throws Error where there are kMost already.
-    void add(const ColumnSum& sum) {
-        const auto free = std::find_if(sums.begin(), sums.end(), [](const ColumnSum& each) { return !each; });
+    void add(const GradientSum& sum) {
+        const auto free = std::find_if(sums.begin(), sums.end(), [](const GradientSum& each) { return !each; });
         require(free != sums.end(), name, ": more than ", kMost, " sums");
         *free = sum;
     }
 
     double flops() const {
         double count = 0;
-        for (const ColumnSum& sum : sums) count += static_cast<double>(sum.partials.count());
+        for (const GradientSum& sum : sums) count += static_cast<double>(sum.partials.count());
         return count;
     }
 };
 
-/// Calls fn(ColumnSumNames, ColumnSum) for every sum that is present. Throws Error where there is none.
+/// Calls fn(GradientSumNames, GradientSum) for every sum that is present. Throws Error where there is none.
 template <class Fn>
 void for_each_sum(const FinishColumnSums& op, Fn&& fn) {
     bool found = false;

@@ -24,7 +24,7 @@ void check_op(const FinishRowSum& op, OpCheck& check) {
 
 template <>
 void check_op(const FinishColumnSums& op, OpCheck& check) {
-    for_each_sum(op, [&](const ColumnSumNames& names, const ColumnSum& each) {
+    for_each_sum(op, [&](const GradientSumNames& names, const GradientSum& each) {
         const TileSum partials = tile_sum(check, each.partials);
         const bool accumulate = each.grad.beta == Beta::accumulate, divides = static_cast<bool>(each.gamma);
         const Tensor old = accumulate ? overwritten(check, names.grad, each.grad, 0) : Tensor{};

@@ -1,5 +1,7 @@
 // FinishRstd, FinishRowSum, FinishColumnSums and ReduceLoss against their definitions.
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "kernels/cpu/run.h"
 #include "tests/catch.h"
@@ -30,9 +32,9 @@ FinishRowSum row_sum(Buffers& buffers, DType statistic) {
     return op;
 }
 
-ColumnSum column_sum(Buffers& buffers, DType statistic, Beta beta, bool weighted = false,
-                     std::int64_t columns = kColumns) {
-    ColumnSum sum;
+GradientSum column_sum(Buffers& buffers, DType statistic, Beta beta, bool weighted = false,
+                       std::int64_t columns = kColumns) {
+    GradientSum sum;
     sum.partials = buffers.random(statistic, kTiles, columns, -1, 1, columns + 4);
     const View grad = beta == Beta::accumulate ? buffers.random(statistic, 1, columns)
                                                : buffers.vector(statistic, columns);  // poisoned: must not be read
@@ -55,7 +57,7 @@ FinishColumnSums column_sums(Buffers& buffers, DType statistic) {
 }
 
 /// The sum has an order and a type, the quotient and the addition to what was there are rounded once each: these bits.
-void require_column_sum(const Buffers& buffers, const ColumnSum& sum, const std::vector<double>& before) {
+void require_column_sum(const Buffers& buffers, const GradientSum& sum, const std::vector<double>& before) {
     const auto rounded = [&](double value) {
         return sum.partials.dtype == DType::f32 ? static_cast<float>(value) : value;
     };
@@ -125,7 +127,7 @@ TEST_CASE("FinishColumnSums makes every one of its sums, two of them from the sa
         FinishColumnSums op = column_sums(buffers, statistic);
         op.sums[2].partials = op.sums[0].partials;
         std::vector<std::vector<double>> before;
-        for (const ColumnSum& sum : op.sums) before.push_back(buffers.values(sum.grad));
+        for (const GradientSum& sum : op.sums) before.push_back(buffers.values(sum.grad));
         cpu::run(op, buffers.memory());
         for (std::size_t i = 0; i < op.sums.size(); ++i) require_column_sum(buffers, op.sums[i], before[i]);
     }
@@ -140,6 +142,13 @@ TEST_CASE("FinishColumnSums takes three sums, and at least one") {
     REQUIRE_THROWS_WITH(cpu::run(op, buffers.memory()),
                         "FinishColumnSums: operand gamma_2 is (1, 5), expected (1, 33)");
     op.sums[1].gamma = {};
+    const GradientSum whole = op.sums[2];
+    op.sums[2].grad = {};
+    REQUIRE_THROWS_WITH(cpu::run(op, buffers.memory()), "FinishColumnSums: operand grad_3 is missing");
+    op.sums[2] = whole;
+    op.sums[2].partials = {};
+    REQUIRE_THROWS_WITH(cpu::run(op, buffers.memory()), "FinishColumnSums: operand partials_3 is missing");
+    op.sums[2] = whole;
     op.sums[2].grad = {buffers.vector(DType::f64, kColumns), Beta::overwrite};
     REQUIRE_THROWS_WITH(cpu::run(op, buffers.memory()), "FinishColumnSums: operand grad_3 is f64, expected f32");
 }

@@ -23,7 +23,7 @@ TEST_CASE("the oracle judges the finishing reductions", "[gpu][oracle]") {
         Operands columns, total;
         FinishColumnSums column_sums;
         for (const std::int64_t tiles : {67, 512, 5}) {
-            ColumnSum each;
+            GradientSum each;
             each.partials = columns.add(DType::f32, tiles, 2056, Fill::normal);
             if (accumulate) each.gamma = columns.statistic(2056, Fill::positive);
             each.grad = columns.accumulated(2056, accumulate);

@@ -200,7 +200,7 @@ void AttentionBlock::backward(StepList& step, const BatchInputs& batch, View& dx
         add(s.heads, s.kv_heads, k_gain_gradient_);
         step("head_norms_grad", sums);
     }
-    if (qkv_.added()) qkv_.sum_dz(step, dbias_, beta);
+    qkv_.sum_dz(step, dbias_, beta);
     x_.transpose(step);
     qkv_.backward(step, "attn_norm_grad", dqkv_, x_, norm_, dx, beta, next);
 }

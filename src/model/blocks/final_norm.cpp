@@ -23,7 +23,7 @@ Stream FinalNorm::forward(StepList& step, const Stream& in) {
 }
 
 void FinalNorm::backward(StepList& step, const Stream& in, View& dx, Beta beta, const BranchEnd& last) {
-    const bool sums_dx = last.closing->has_bias();
+    const bool sums_dx = last.has_bias();
     step("final_norm_backward", LayerNormBackward{.dn = dn_,
                                                   .x = in.x,
                                                   .rstd = in.rstd,

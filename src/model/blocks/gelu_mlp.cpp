@@ -81,7 +81,7 @@ void GeluMlpBlock::backward(StepList& step, const BatchInputs&, View& dx, Beta b
                                           .row_tile = LinearGeluBackward::kTileRows,
                                           .kind = kind_});
     step("mlp_dot", FinishRowSum{.partials = partials_, .sum = write(norm_.dot)});
-    if (up_.added()) up_.sum_dz(step, dbias_, beta);
+    up_.sum_dz(step, dbias_, beta);
     down_.wgrad(step, dx_, y_, beta);
     up_.backward(step, "mlp_norm_grad", dz_, x_, norm_, dx, beta, next);
 }

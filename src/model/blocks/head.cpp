@@ -137,7 +137,7 @@ void HeadBlock::train(StepList& step, const BatchInputs& batch, const Stream& in
     step.enter(Phase::forward, -1);
     const Stream read = final_norm_ ? final_norm_->forward(step, in) : in;
     View& read_dx = final_norm_ ? final_norm_->dn() : dx;
-    const bool sums_dx = !final_norm_ && last.closing->has_bias();
+    const bool sums_dx = !final_norm_ && last.has_bias();
     // Row slices of these are written chunk by chunk; each row holds its first value, and in views that
     // ExactCrossEntropy may replace, the second.
     for (View* view : {&target_logit_, &results_.losses, &scale_, &dot_, &n_, &dgamma_, &dx_sum_, &read_dx})

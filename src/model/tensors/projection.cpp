@@ -80,7 +80,7 @@ void Projection::wgrad(StepList& step, const Activation& dz, const Activation& x
 
 void Projection::backward(StepList& step, const char* norm_step, const Activation& dz, const Activation& x,
                           NormPartials& partials, View& dx, Beta beta, const BranchEnd& next) {
-    const bool sums_dx = next.closing != nullptr && next.closing->bias_;
+    const bool sums_dx = next.has_bias();
     const Accumulate<Matrix> written(write(dx), Beta::accumulate);
     step(named("_dgrad"), LinearRmsBackward{.a = dz.rows(),
                                             .w = dgrad(),
@@ -112,6 +112,7 @@ void Projection::backward(StepList& step, const char* norm_step, const Activatio
 }
 
 void Projection::sum_dz(StepList& step, const View& partials, Beta beta) {
+    if (!added()) return;
     FinishColumnSums sums;
     if (beta_) sums.add({.partials = partials, .grad = {write(dz_sum_), Beta::overwrite}});
     if (bias_) add_bias_sum(sums, partials, beta);

@@ -21,6 +21,9 @@ class Projection;
 struct BranchEnd {
     Activation* dx = nullptr;
     Projection* closing = nullptr;
+
+    /// Whether that matrix has a bias, whose gradient is Σ dx.
+    bool has_bias() const;
 };
 
 /// What the backward pass of a norm needs and leaves, besides dx.
@@ -72,14 +75,14 @@ class Projection {
                       View& square, double eps);
     /// w of dz W.
     Factor dgrad() const;
-    /// dW (+)= dzᵀ x: step NAME_wgrad. Of a matrix that is read centred, step NAME_wgrad_centred follows, which takes
-    /// the mean out of the bias' gradient too: that has been summed before.
+    /// dW (+)= dzᵀ x: step NAME_wgrad. Of a matrix that is read centred, step NAME_wgrad_centred follows. It takes the
+    /// mean out of the bias' gradient too, which the norm after the branch has summed already.
     void wgrad(StepList& step, const Activation& dz, const Activation& x, Beta beta);
 
     /// Back through the projection and the norm before it. dx, the gradient of the residual stream, is added to.
     /// `next`: where the branch before ends. An op with FP8 factors makes the codes of dx there, and if that branch
     /// ends with a bias, dx is its gradient. Steps NAME_dgrad, NAME_wgrad, NAME_beta of a norm with a bias, and
-    /// `norm_step` for the gradients of the norm and of that bias.
+    /// `norm_step` for the gradients of the norm and of the bias that ends the branch before.
     void backward(StepList& step, const char* norm_step, const Activation& dz, const Activation& x,
                   NormPartials& partials, View& dx, Beta beta, const BranchEnd& next);
 
@@ -96,8 +99,8 @@ class Projection {
     const View& added() const { return beta_ || (centred_ && bias_) ? added_ : bias_; }
     /// Whether the matrix itself has a bias.
     bool has_bias() const { return static_cast<bool>(bias_); }
-    /// What is added to z, on the way back, from the partials of Σ dz: the gradient of the bias, and Σ dz itself for
-    /// the bias of the norm. Step NAME_dz_sum.
+    /// Finishes Σ dz from its partials, as the gradient of the bias, and by itself for the bias of the norm: step
+    /// NAME_dz_sum. There is no step where nothing is added to z.
     void sum_dz(StepList& step, const View& partials, Beta beta);
     /// The gradient of the bias from its partials, as one more sum.
     void add_bias_sum(FinishColumnSums& sums, const View& partials, Beta beta);
@@ -109,8 +112,8 @@ class Projection {
 
     /// Makes W in storage of the master, or of 4-bit integers.
     void make_value(StepList& step, const std::string& name);
-    /// Whether ops read what follows from the weights only, which derive() makes: the centred copy in step
-    /// NAME_centred, and in NAME_added what ops add to z.
+    /// Whether ops read what follows from the weights only, which derive() makes: the centred copies
+    /// of matrix and bias in step NAME_centred, and W beta + b in NAME_added.
     bool derives() const { return centred_ || beta_; }
     void derive(StepList& step);
     /// What GEMMs read in storage.
@@ -128,5 +131,7 @@ class Projection {
     Codes codes_;
     Scale input_, output_, output_gradient_;
 };
+
+inline bool BranchEnd::has_bias() const { return closing != nullptr && closing->has_bias(); }
 
 }  // namespace coda
