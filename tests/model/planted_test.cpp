@@ -18,7 +18,13 @@ double gradient_error(const TextbookCase& c, const Change& change) {
         .gradient;
 }
 
-/// `to` as `from`, element by element; both lie without gaps.
+/// The same for what is derived from the weights.
+template <class Change>
+double gradient_error_of_derived(const TextbookCase& c, const Change& change) {
+    return compare(c, kFloat64, [&](ModelRun& run) { change(run.schedules.derive); }).gradient;
+}
+
+/// Copies the elements of `from` to `to`. Both have the same shape and no gaps between rows.
 FinishColumnSums copy_of(View from, View to) {
     for (View* view : {&from, &to}) {
         view->cols = view->ld = view->count();
@@ -27,12 +33,6 @@ FinishColumnSums copy_of(View from, View to) {
     FinishColumnSums op;
     op.add({.partials = from, .grad = {to, Beta::overwrite}});
     return op;
-}
-
-/// The same for what is derived from the weights.
-template <class Change>
-double gradient_error_of_derived(const TextbookCase& c, const Change& change) {
-    return compare(c, kFloat64, [&](ModelRun& run) { change(run.schedules.derive); }).gradient;
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ void compare_centred(OpCheck& check, const char* name, const char* out_name, con
     check.add_terms(out_name, terms.expected, terms.largest_expected);
 }
 
-/// A vector (1, N) as the column that it is of a matrix (N, K).
+/// A bias (1, N) as a matrix of one column.
 View column_of(View vector) {
     vector.rows = vector.cols;
     vector.cols = vector.ld = 1;

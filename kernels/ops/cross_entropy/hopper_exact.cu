@@ -65,7 +65,7 @@ __global__ __launch_bounds__(kCollectThreads) void collect(ExactArguments argume
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
     const std::int64_t share = (arguments.rows + kCollectThreads - 1) / kCollectThreads * 32, first = share * warp;
     const std::int64_t last = min(first + share, arguments.rows);
-    /// A bit for each of the 32 rows from `row` on, in all lanes.
+    // A bit for each of the 32 rows from `row` on, in all lanes.
     const auto flagged = [&](std::int64_t row) {
         const std::int64_t own = row + lane;
         const bool inside = own < last;

@@ -6,10 +6,10 @@
 //                     up to three of them, of any shapes
 //
 // A block takes 32 columns of the partials. Its warps share the tiles in segments of consecutive tiles. Each warp sums
-// its segment in the order of the tiles, and the first warp adds the segments in order: one fixed order per shape. The
-// blocks of several column sums follow each other in the grid.
+// its segment in the order of the tiles, and the first warp adds the segments in order: one fixed order per shape.
 // Where the columns are few and the tiles many, as those of the norms of heads, the blocks of a cluster share the
-// tiles, and its first block adds their sums in order.
+// tiles, and its first block adds their sums in order. In the grid, the blocks of one column sum follow the blocks of
+// the sum before.
 //
 // NOTE: no __ldg of what the predecessor may have written: the compiler moves such loads above the wait.
 #include <cooperative_groups.h>

@@ -33,8 +33,7 @@ void Projection::derive(StepList& step) {
     if (!kept_) make_value(step, named("_weights"));
     if (centred_) {
         step(named("_centred"),
-             CentreColumns{
-                 .matrix = value_, .out = write(centred_), .bias = bias_, .bias_out = bias_ ? write(added_) : View{}});
+             CentreColumns{.matrix = value_, .out = write(centred_), .bias = bias_, .bias_out = write(added_)});
     }
     if (beta_)
         step(named("_added"),
@@ -71,11 +70,9 @@ void Projection::wgrad(StepList& step, const Activation& dz, const Activation& x
                                          .grad = gradient(beta),
                                          .scratch = {}});
     if (!centred_) return;
-    const View matrix = gradient_, bias = bias_gradient_;
-    step(named("_wgrad_centred"), CentreColumns{.matrix = matrix,
-                                                .out = write(gradient_),
-                                                .bias = bias,
-                                                .bias_out = bias ? write(bias_gradient_) : View{}});
+    step(named("_wgrad_centred"),
+         CentreColumns{
+             .matrix = gradient_, .out = write(gradient_), .bias = bias_gradient_, .bias_out = write(bias_gradient_)});
 }
 
 void Projection::backward(StepList& step, const char* norm_step, const Activation& dz, const Activation& x,

@@ -96,7 +96,7 @@ class Projection {
     const View& gamma() const { return gamma_; }
     /// What forward ops add to z: the bias, centred where W is, with W beta after a LayerNorm. Absent where there is
     /// neither.
-    const View& added() const { return beta_ || (centred_ && bias_) ? added_ : bias_; }
+    const View& added() const { return added_ ? added_ : bias_; }
     /// Whether the matrix itself has a bias.
     bool has_bias() const { return static_cast<bool>(bias_); }
     /// Finishes Σ dz from its partials, as the gradient of the bias, and by itself for the bias of the norm: step
@@ -112,8 +112,8 @@ class Projection {
 
     /// Makes W in storage of the master, or of 4-bit integers.
     void make_value(StepList& step, const std::string& name);
-    /// Whether ops read what follows from the weights only, which derive() makes: the centred copies
-    /// of matrix and bias in step NAME_centred, and W beta + b in NAME_added.
+    /// Whether ops read what follows from the weights only, which derive() makes: the centred copies of matrix and bias
+    /// in step NAME_centred, and W beta + b in NAME_added.
     bool derives() const { return centred_ || beta_; }
     void derive(StepList& step);
     /// What GEMMs read in storage.

@@ -35,7 +35,7 @@ Weights::Weights(std::span<const WeightMatrix> matrices, const Segments& segment
         }
         const BlockBuffers to = buffers_of(matrix, buffers);
         const std::int64_t outputs = matrix.place.rows;
-        if (matrix.centred || (matrix.norm && matrix.norm->bias))
+        if ((matrix.centred && matrix.has_bias) || (matrix.norm && matrix.norm->bias))
             projection.added_ = to.persistent(text(matrix.name, " added"), MemorySegment::weights,
                                               to.precision().statistic, 1, outputs);
         if (matrix.centred)
