@@ -12,6 +12,7 @@
 // Pipelines  a key block's place          full: 1 arrive           empty: 1 arrive of each writer, and K's
 //            Q + lse, dO + delta (rings)  full: 1 arrive + bytes   empty: a named barrier per stage
 //            K, V     with a key block's first Q and first dO      empty: a named barrier each
+//            pre      with a norm of heads, where K was            full: 1 arrive + bytes of each consumer; empty: K's
 //            dQ       consumers -> writer full: 1 arrive per warp of both consumers  empty: 1 arrive of the writer
 //            dS       consumers -> both   full: 1 arrive per warp of both consumers   empty: likewise (kLateDQuery)
 // Timeline   per query tile from the last to the diagonal, per query head of the group:
@@ -20,7 +21,7 @@
 //            At head_dim 64, dV follows dS (kEarlyDValue). dQ needs dS of both consumers. Where it is late by a step
 //            (kLateDQuery) neither waits for the other, and the softmax of one runs under the GEMMs of the other.
 //            Between key blocks the consumers take dots with K and V, hand both back, and finish and store dV and dK
-//            while the next K, V, Q and dO load.
+//            while the next K, V, Q and dO load. With a norm of heads they hand K back once they have read pre.
 // Shared     K | V | Q ring | dO ring | dS ring, or dK and dV for their stores | dQ | row statistics | place | barriers
 //
 // One block of 128 keys serves every query head that shares them, so dK and dV are sums in registers, in a fixed order.
@@ -49,6 +50,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     if (threadIdx.x == 0) {
         ptx::mbarrier_init(shared.work_full(), 1);
         ptx::mbarrier_init(shared.work_empty(), Tile::kDQueryStages);
+        ptx::mbarrier_init(shared.pre_full(), Tile::kConsumers);
         for (int stage = 0; stage < Tile::kStages; ++stage) {
             ptx::mbarrier_init(shared.query_full(stage), 1);
             ptx::mbarrier_init(shared.dout_full(stage), 1);

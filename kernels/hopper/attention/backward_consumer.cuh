@@ -245,13 +245,13 @@ struct BackwardConsumer : BackwardKeys<Tile> {
         issue_gradients(ds16, stage, last);
     }
 
-    /// One key block.
-    __device__ __forceinline__ void key_block() {
+    /// One key block. `parity`: of what comes once for each.
+    __device__ __forceinline__ void key_block(std::uint32_t parity) {
 #pragma unroll
         for (int i = 0; i < Tile::kHeadDim / 2; ++i) dk[i] = dv[i] = 0;
         has_previous = false;
         typename Keys::KeyRows rows;
-        if constexpr (Tile::kEarlyInputs) rows = this->key_rows();
+        if constexpr (Tile::kEarlyKeyRows) rows = this->key_rows();
         const int first_tile = work.template first_tile<Tile>();
         stamps.mark("place");
         ptx::mbarrier_wait(shared.query_full(ring.index), ring.parity);
@@ -271,7 +271,8 @@ struct BackwardConsumer : BackwardKeys<Tile> {
         stamps.mark("last step done");
         // NOTE: read again, so that the loop keeps only what it needs of it in registers.
         work = work_in_shared<Tile>(shared);
-        if constexpr (!Tile::kEarlyInputs) rows = this->key_rows();
+        if constexpr (Tile::kRounds && Tile::kHeadDim == 128) lane = ptx::thread_index() % 32;  // and addresses of it
+        if constexpr (!Tile::kEarlyKeyRows) rows = this->key_rows();
         [[maybe_unused]] float dq[32];
         if constexpr (Tile::kLateDQuery) {
             ptx::mbarrier_wait(shared.dscore_full(previous.index), previous.parity);
@@ -281,8 +282,8 @@ struct BackwardConsumer : BackwardKeys<Tile> {
         if constexpr (!Tile::kStagesOverValues)
             ptx::named_barrier_arrive(Barriers::kValueEmpty, Barriers::kEmptyThreads);
         // NOTE: after the dots, whose reads of shared memory would wait behind these loads.
-        typename Keys::KeyInputs inputs;
-        if constexpr (Tile::kEarlyInputs) this->load_inputs(rows, inputs);
+        typename Keys::Angles angles;
+        this->load_angles(rows, angles);
         if constexpr (Tile::kLateDQuery) {
             ptx::wgmma_wait<0>();
             ptx::pin_registers(dq);
@@ -291,8 +292,11 @@ struct BackwardConsumer : BackwardKeys<Tile> {
         }
         stamps.mark("last dQ passed");
         ptx::named_barrier_sync(Barriers::kKeys, Tile::kConsumers * kWarpgroupThreads);
-        ptx::named_barrier_arrive(Barriers::kKeyEmpty, Barriers::kEmptyThreads);
-        this->finish(dk, dv, rows, inputs, dots);
+        if constexpr (Tile::kNorm)
+            this->request_pre();
+        else
+            this->release_keys();
+        this->finish(dk, dv, rows, angles, dots, parity);
         stamps.mark("dK stored");
     }
     /// Waits until what the consumer has staged has been read, for its stores.
@@ -304,13 +308,13 @@ struct BackwardConsumer : BackwardKeys<Tile> {
     __device__ __forceinline__ void run() {
 #pragma unroll
         for (int stage = 0; stage < Tile::kStages; ++stage) release_stage(stage);
-        ptx::named_barrier_arrive(Barriers::kKeyEmpty, Barriers::kEmptyThreads);
+        this->release_keys();
         ptx::named_barrier_arrive(Barriers::kValueEmpty, Barriers::kEmptyThreads);
         std::uint32_t parity = 0;
         for (;;) {
             work = wait_for_work<Tile>(shared, parity);
             if (work.ends()) break;
-            key_block();
+            key_block(parity ^ 1);
         }
         free_staging();
     }

@@ -39,8 +39,7 @@ struct RopeBackwardArguments {
 
 /// What AttentionBackward with gain adds.
 struct NormBackwardArguments {
-    const __nv_bfloat16* pre;  // (M, (H + Hk) hd)
-    std::int64_t pre_ld;
+    CUtensorMap pre;   // (M, (H + Hk) hd): 64 rows
     const float* rho;  // (H + Hk, M)
     std::int64_t rho_ld;
     const float2* gain;  // (2, head_dim / 2)
@@ -117,11 +116,12 @@ struct BackwardShared {
     __device__ std::uint32_t start(int stage) const { return lse(2 * Tile::kStages + stage); }
     __device__ std::uint32_t work_full() const { return barrier(0); }
     __device__ std::uint32_t work_empty() const { return barrier(1); }
-    __device__ std::uint32_t query_full(int stage) const { return barrier(2 + stage); }
-    __device__ std::uint32_t dout_full(int stage) const { return barrier(2 + Tile::kStages + stage); }
-    __device__ std::uint32_t dscore_full(int stage) const { return barrier(2 + 2 * Tile::kStages + stage); }
-    __device__ std::uint32_t dscore_empty(int stage) const { return barrier(2 + 3 * Tile::kStages + stage); }
-    __device__ std::uint32_t dquery_full(int stage) const { return barrier(2 + 4 * Tile::kStages + stage); }
+    __device__ std::uint32_t pre_full() const { return barrier(2); }
+    __device__ std::uint32_t query_full(int stage) const { return barrier(3 + stage); }
+    __device__ std::uint32_t dout_full(int stage) const { return barrier(3 + Tile::kStages + stage); }
+    __device__ std::uint32_t dscore_full(int stage) const { return barrier(3 + 2 * Tile::kStages + stage); }
+    __device__ std::uint32_t dscore_empty(int stage) const { return barrier(3 + 3 * Tile::kStages + stage); }
+    __device__ std::uint32_t dquery_full(int stage) const { return barrier(3 + 4 * Tile::kStages + stage); }
     __device__ std::uint32_t dquery_empty(int stage) const { return dquery_full(Tile::kDQueryStages + stage); }
     /// Where dK and dV are staged, in panels of kKeyPanelBytes. Each consumer has the rows of its keys, as in dS.
     __device__ std::uint32_t staged_dkey() const { return dscore(Tile::kStagesOverValues ? 0 : 1); }

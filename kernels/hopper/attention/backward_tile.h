@@ -36,9 +36,9 @@ struct BackwardTile {
     static constexpr bool kEarlyDValue = kHeadDim == 128;
     // Whether a step's dQ is computed in the next step: faster at head_dim 64, slower at 128.
     static constexpr bool kLateDQuery = kHeadDim == 64;
-    // Whether a thread loads what it finishes dK with early: positions and rstd at the start of a key block, the rest
-    // at its end, before dV. At head_dim 128 the registers do not suffice.
-    static constexpr bool kEarlyInputs = kHeadDim == 64;
+    // Whether a thread loads positions and rstd of its keys at the start of a key block, where its end would wait for
+    // them. At head_dim 128 the registers do not suffice.
+    static constexpr bool kEarlyKeyRows = kHeadDim == 64;
     static constexpr int kProducerRegisters = 24;
     static constexpr int kConsumerRegisters = 240;
 
@@ -53,7 +53,7 @@ struct BackwardTile {
     static constexpr int kRowStatistics = kDocuments ? 3 : 2;  // lse, delta, start
     // dK and dV are staged for their stores where dS was. At head_dim 128 only dK has room there, and dV lies over V.
     static constexpr bool kStagesOverValues = kHeadDim == 128;
-    static constexpr int kBarriers = 2 + 4 * kStages + 2 * kDQueryStages;
+    static constexpr int kBarriers = 3 + 4 * kStages + 2 * kDQueryStages;
     static constexpr int kWorkBytes = 16;
     static constexpr int kSharedBytes = 2 * kKeyBytes +
                                         kStages * (2 * kQueryBytes + kDScoreBytes + kRowStatistics * kRowBytes) +

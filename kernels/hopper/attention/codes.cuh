@@ -22,7 +22,6 @@ struct CodesArguments {
     std::byte* columns;  // (N, M), in paired order; may be null
     float* amax;
     std::int64_t rows_ld, columns_ld;
-    int first_token;  // of the launch's first sequence
 };
 
 /// The arguments of a kernel and, where its tile rounds, those of the codes.
@@ -109,16 +108,16 @@ struct CodeBlock {
     }
 };
 
-/// Rounds `count` rows of a head that are staged in bf16, and stores their codes. Row 0 is token `token` of the launch,
-/// and `column` is the head's first. The scale is a power of two. For kThreads threads, of which this is `thread`; each
-/// takes kColumns columns of four tokens at a time: 8, or 4 where registers are short.
+/// Rounds `count` rows of a head that are staged in bf16, and stores their codes. Row 0 is token `token`, and `column`
+/// is the head's first. The scale is a power of two. For kThreads threads, of which this is `thread`; each takes
+/// kColumns columns of four tokens at a time: 8, or 4 where registers are short.
 template <DType kFormat, int kHeadDim, int kThreads, int kColumns = 8, class Staged>
 __device__ __forceinline__ void store_codes(const CodesArguments& codes, int token, int count, int column, int thread,
                                             const Staged& staged) {
     if (count <= 0) return;
     constexpr unsigned kAcross = kHeadDim / kColumns / 4;  // blocks of 4 groups of columns
     const __nv_bfloat162 scale = __float2bfloat162_rn(*codes.scale);
-    const unsigned first = static_cast<unsigned>(codes.first_token + token);
+    const unsigned first = static_cast<unsigned>(token);
     const int lead = static_cast<int>(first % 16);  // tokens before row 0 in its 16
     const unsigned quads = static_cast<unsigned>(lead + count + 15) / 16 * 4, lane = static_cast<unsigned>(thread) % 32;
     __nv_bfloat162 largest{};

@@ -25,16 +25,20 @@ __device__ __forceinline__ void round_fragments(const float (&from)[kFloats], st
     round_fragments<0, kFloats / 8>(from, to);
 }
 
+/// Where a lane's row of fragment k16 lies, of a warp's 16 rows from row0 on of panels at `address`.
+__device__ __forceinline__ std::uint32_t fragment_address(std::uint32_t address, int panel_bytes, int row0, int lane,
+                                                          int k16) {
+    const int row = row0 + (lane & 15), chunk = (2 * (k16 % 4) + (lane >> 4)) ^ (row & 7);
+    return address + k16 / 4 * panel_bytes + row * kPanelRowBytes + chunk * 16;
+}
+
 /// Stores the 16 rows of a warp, rounded fragments of 16 columns each, to rows row0.. of panels at `address`.
 template <int kFragments>
 __device__ __forceinline__ void store_fragments(std::uint32_t address, int panel_bytes, int row0, int lane,
                                                 const std::uint32_t (&fragments)[kFragments][4]) {
-    const int row = row0 + (lane & 15);
 #pragma unroll
-    for (int k16 = 0; k16 < kFragments; ++k16) {
-        const int chunk = (2 * (k16 % 4) + (lane >> 4)) ^ (row & 7);
-        ptx::store_matrix_x4(address + k16 / 4 * panel_bytes + row * kPanelRowBytes + chunk * 16, fragments[k16]);
-    }
+    for (int k16 = 0; k16 < kFragments; ++k16)
+        ptx::store_matrix_x4(fragment_address(address, panel_bytes, row0, lane, k16), fragments[k16]);
 }
 
 }  // namespace coda::hopper

@@ -37,60 +37,42 @@ BackwardScratch pointers_of(std::byte* base, const AttentionScratch& layout) {
 }
 
 /// The passes over the rows of as many sequences as one grid holds.
-template <class Tile>
-struct RowPasses {
-    dim3 rows_grid, finish_grid;
-    RowStatisticsArguments rows;
-    FinishArgumentsOf<Tile> finish;
+struct RowPass {
+    dim3 grid;
+    RowStatisticsArguments arguments;
 };
 
-/// The passes of all sequences, the first one with `lanes` threads per row. The kernels count sequences from 0 in every
-/// launch, so what they read and write begins at the launch's first sequence. The strides of the whole remain.
-template <class Tile>
-std::vector<RowPasses<Tile>> row_passes(const AttentionGeometry& geometry, int lanes,
-                                        const RowStatisticsArguments& rows, const FinishArgumentsOf<Tile>& finish) {
-    const auto heads = static_cast<unsigned>(geometry.heads);
-    const std::int64_t row_blocks = ceil_div(std::int64_t{rows.padded} * lanes, std::int64_t{kRowStatisticsThreads});
-    const std::int64_t query_blocks = ceil_div(std::int64_t{geometry.seq_len}, std::int64_t{Tile::kQueries});
-    const std::int64_t shares = std::int64_t{geometry.heads} * (rows.padded / Tile::kQueries) * Tile::kConsumers;
+/// The passes of all sequences, with `lanes` threads per row. The kernel counts sequences from 0 in every launch, so
+/// what it reads and writes begins at the launch's first sequence. The strides of the whole remain.
+std::vector<RowPass> row_passes(const AttentionGeometry& geometry, int lanes, const RowStatisticsArguments& rows) {
+    const std::int64_t blocks = ceil_div(std::int64_t{rows.padded} * lanes, std::int64_t{kRowStatisticsThreads});
     const auto shift = [](auto*& pointer, std::int64_t elements) {
         if (pointer != nullptr) pointer += elements;
     };
-    std::vector<RowPasses<Tile>> passes;
+    std::vector<RowPass> passes;
     for (std::int64_t first = 0; first < geometry.batch; first += limits::kMaxGridY) {
         const auto batch = static_cast<unsigned>(std::min(limits::kMaxGridY, geometry.batch - first));
-        RowPasses<Tile>& each =
-            passes.emplace_back(RowPasses<Tile>{dim3(static_cast<unsigned>(row_blocks), heads, batch),
-                                                dim3(static_cast<unsigned>(query_blocks), heads, batch), rows, finish});
+        RowStatisticsArguments& each =
+            passes
+                .emplace_back(
+                    RowPass{dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(geometry.heads), batch), rows})
+                .arguments;
         const std::int64_t token = first * geometry.seq_len, row = first * rows.padded;
-        shift(each.rows.out, token * rows.out_ld);
-        shift(each.rows.dout, token * rows.dout_ld);
-        shift(each.rows.lse, token);
-        shift(each.rows.delta, token);
-        shift(each.rows.doc_start, token);
-        shift(each.rows.scratch.lse_log2, row);
-        shift(each.rows.scratch.delta, row);
-        shift(each.rows.scratch.start, row);
-        if (first > 0) each.rows.turns = 0;  // the first launch clears all of them
-
-        shift(each.finish.dquery, first * shares * Tile::kDQueryFloats);
-        each.finish.first_sequence = static_cast<int>(first);
-        shift(each.finish.rope.positions, token);
-        shift(each.finish.rope.rstd, token);
-        shift(each.finish.rope.dot, token);
-        if constexpr (Tile::kRounds) each.finish.codes.first_token = static_cast<int>(token);
-        if constexpr (Tile::kNorm) {
-            shift(each.finish.norm.rho, token);
-            shift(each.finish.norm.dgain, first * finish.norm.tiles * Tile::kHeadDim);
-        }
-        if constexpr (Tile::kBias) shift(each.finish.bias.dbias, first * finish.bias.tiles * finish.bias.dbias_ld);
+        shift(each.out, token * rows.out_ld);
+        shift(each.dout, token * rows.dout_ld);
+        shift(each.lse, token);
+        shift(each.delta, token);
+        shift(each.doc_start, token);
+        shift(each.scratch.lse_log2, row);
+        shift(each.scratch.delta, row);
+        shift(each.scratch.start, row);
+        if (first > 0) each.turns = 0;  // the first launch clears all of them
     }
     return passes;
 }
 
 NormBackwardArguments norm_arguments_of(const AttentionBackward& op, const Memory& memory) {
-    return {reinterpret_cast<const __nv_bfloat16*>(memory.address(op.pre)),
-            op.pre.ld,
+    return {sequence_map(memory, op.pre, "pre", op.seq_len, 64),
             memory.at<float>(op.rho),
             op.rho.ld,
             reinterpret_cast<const float2*>(memory.at<float>(op.gain)),
@@ -149,7 +131,9 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
     finish.rope = rope;
     finish.seq_len = geometry.seq_len;
     finish.padded = padded;
+    finish.batch = geometry.batch;
     finish.heads = geometry.heads;
+    for (finish.width = 4; geometry.heads % finish.width != 0;) --finish.width;
     finish.scale = arguments->scale;
     if constexpr (Tile::kRounds) finish.codes = arguments->codes;
     if constexpr (Tile::kNorm) finish.norm = arguments->norm = norm_arguments_of(op, memory);
@@ -157,7 +141,7 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
     constexpr int kLanes = Tile::kHeadDim / 8;
     const bool given = rows.delta != nullptr;
     const auto statistics = given ? attention_row_statistics<1> : attention_row_statistics<kLanes>;
-    const std::vector<RowPasses<Tile>> passes = row_passes<Tile>(geometry, given ? 1 : kLanes, rows, finish);
+    const std::vector<RowPass> passes = row_passes(geometry, given ? 1 : kLanes, rows);
 
     const auto kernel = attention_backward<Tile>;
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes));
@@ -165,13 +149,17 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
     CUDA_CHECK(
         cudaFuncSetAttribute(attention_finish_dquery<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize, kFinishBytes));
     const auto blocks = static_cast<unsigned>(std::min(multiprocessors(), arguments->order.count()));
+    using Share = FinishShare<Tile>;
+    const std::int64_t shares = geometry.batch * ceil_div(op.seq_len, std::int64_t{Tile::kQueries}) *
+                                (geometry.heads / (Share::kMany ? finish.width : 1));
+    const auto finish_blocks = static_cast<unsigned>(
+        Share::kMany ? std::min(std::int64_t{multiprocessors()} * Share::kBlocks, shares) : shares);
     return [=](Stream stream) {
-        for (const RowPasses<Tile>& each : passes)
-            launch_overlapped(statistics, each.rows_grid, kRowStatisticsThreads, 0, stream, each.rows);
+        for (const RowPass& each : passes)
+            launch_overlapped(statistics, each.grid, kRowStatisticsThreads, 0, stream, each.arguments);
         launch_overlapped(kernel, blocks, Tile::kThreads, Tile::kSharedBytes, stream, *arguments);
-        for (const RowPasses<Tile>& each : passes)
-            launch_overlapped(attention_finish_dquery<Tile>, each.finish_grid, kFinishDQueryThreads, kFinishBytes,
-                              stream, each.finish);
+        launch_overlapped(attention_finish_dquery<Tile>, finish_blocks, kFinishDQueryThreads, kFinishBytes, stream,
+                          finish);
         print_stamps(stream);
     };
 }

@@ -33,6 +33,16 @@ TEST_CASE("attention where CTAs take more than one key block", "[gpu][attention]
         for (const bool documents : {false, true}) check({12, 600, 4, 4, head_dim, documents});
 }
 
+// With a norm of heads the CTAs of the pass over dQ take four heads, or three, of a tile. There are more such groups
+// than twice the GPU's SMs, so some CTAs take a second group, with other angles.
+TEST_CASE("attention where the pass over dQ takes several tiles", "[gpu][attention]") {
+    if (!has_hopper()) return;
+    for (const std::int64_t head_dim : {64, 128}) {
+        check({140, 129, 4, 2, head_dim, false});
+        check({140, 129, 3, 1, head_dim, true});
+    }
+}
+
 TEST_CASE("attention of more sequences than a grid has along z", "[gpu][attention]") {
     if (!has_hopper()) return;
     for (const bool documents : {false, true}) check({65535 + 3000, 2, 1, 1, 64, documents});
