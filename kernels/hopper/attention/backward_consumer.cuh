@@ -269,9 +269,10 @@ struct BackwardConsumer : BackwardKeys<Tile> {
             if (++g == arguments.group) g = 0, --tile;
         }
         stamps.mark("last step done");
-        // NOTE: read again, so that the loop keeps only what it needs of it in registers.
+        // NOTE: read again, so that the loop keeps only what it needs of it in registers and, where these do not
+        // suffice, no addresses that are made of the lane.
         work = work_in_shared<Tile>(shared);
-        if constexpr (Tile::kRounds && Tile::kHeadDim == 128) lane = ptx::thread_index() % 32;  // and addresses of it
+        if constexpr (Tile::kRounds && Tile::kHeadDim == 128) lane = ptx::thread_index() % 32;
         if constexpr (!Tile::kEarlyKeyRows) rows = this->key_rows();
         [[maybe_unused]] float dq[32];
         if constexpr (Tile::kLateDQuery) {

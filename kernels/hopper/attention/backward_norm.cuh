@@ -6,18 +6,15 @@
 // shares of hd c, and so do the consumers where they split a row.
 #pragma once
 
-#include "kernels/hopper/attention/backward_columns.cuh"
 #include "kernels/hopper/sm90/bf16_pair.cuh"
 #include "kernels/hopper/sm90/math.cuh"
-#include "kernels/hopper/sm90/swizzle.h"
-#include "kernels/hopper/sm90/warp.cuh"
 #include "kernels/math/rope.h"
 
 namespace coda::hopper {
 
-/// A row of a thread, with kBlocks blocks of 8 columns of a head, of which the thread has a pair each. Gradients lie as
-/// in accumulators: pair j of row `half` in elements 4 j + 2 half and the next one. What the row is finished with is
-/// given by pair: pre(j), two bf16 of z, and gain(j) and angle(j).
+/// Row `half` of a thread's two, which has a pair in each block of 8 columns. Gradients lie as in accumulators: pair j
+/// of the row in elements 4 j + 2 half and the next one. The other operands are given by pair: pre(j), two bf16 of z,
+/// gain(j) and angle(j).
 template <int kHeadDim>
 struct NormRow {
     int half;
