@@ -28,7 +28,7 @@ struct FinishDQueryArguments {
     const float* dquery;
     RopeBackwardArguments rope;
     int seq_len, padded, batch, heads;
-    int width;  // with a norm, heads of a tile that a CTA takes, a divisor of heads
+    int width;  // FinishOrder::width_of(heads)
     float scale;
 };
 
@@ -37,9 +37,43 @@ using FinishArgumentsOf = WithForm<Tile, FinishDQueryArguments>;
 
 inline constexpr int kFinishDQueryThreads = 2 * kWarpgroupThreads;  // as the consumers that made the sums
 
+/// A query tile of one head.
+struct FinishPlace {
+    int tile, head, sequence;
+};
+
+/// The tiles of a CTA, in order. With a norm of heads the CTAs are persistent: groups of `width` heads of a query tile
+/// are dealt to them in turn, so that at any time all are at the same sequences. Otherwise a CTA takes one tile.
+template <class Tile>
+struct FinishOrder {
+    static constexpr bool kPersistent = Tile::kNorm;
+    static constexpr int kBlocks = kPersistent ? 2 : 4;  // per SM, by registers and shared memory
+    const FinishDQueryArguments& arguments;
+
+    /// The heads of a group: a divisor of `heads`.
+    static constexpr int width_of(int heads) {
+        int width = kPersistent ? 4 : 1;
+        while (heads % width != 0) --width;
+        return width;
+    }
+    __device__ int tiles() const { return (arguments.seq_len + Tile::kQueries - 1) / Tile::kQueries; }
+    __device__ int width() const { return kPersistent ? arguments.width : 1; }
+    __device__ int groups() const { return arguments.heads / width(); }
+    __device__ int count() const {
+        if (!kPersistent) return 1;
+        const int all = arguments.batch * tiles() * groups(), first = static_cast<int>(blockIdx.x);
+        return (all - first + static_cast<int>(gridDim.x) - 1) / static_cast<int>(gridDim.x) * width();
+    }
+    __device__ FinishPlace at(int index) const {
+        const int group = static_cast<int>(blockIdx.x) + index / width() * static_cast<int>(gridDim.x);
+        const int rest = group / tiles();
+        return {group % tiles(), rest % groups() * width() + index % width(), rest / groups()};
+    }
+};
+
 template <class Tile>
 struct FinishShared {
-    static constexpr int kStages = Tile::kNorm ? 2 : 1;
+    static constexpr int kStages = FinishOrder<Tile>::kPersistent ? 2 : 1;
     static constexpr int kColumnBytes = Tile::kConsumers * 4 * 64 * 4, kHalfBytes = Tile::kConsumers * 64 * 4;
     static constexpr int kGainBytes = Tile::kNorm ? Tile::kHeadDim * 4 : 0;
     static constexpr int kBytes =
@@ -58,34 +92,6 @@ struct FinishShared {
     /// Of the norm of q heads.
     __device__ std::uint32_t gain() const { return columns(0) + kColumnBytes + kHalfBytes; }
     __device__ std::uint32_t full(int stage) const { return gain() + kGainBytes + 8 * stage; }
-};
-
-/// A query tile of one head.
-struct FinishPlace {
-    int tile, head, sequence;
-};
-
-/// The tiles of a CTA. With a norm of heads it takes groups of `width` heads of a query tile, which are dealt to the
-/// CTAs in turn, so that at any time all are at the same sequences. Otherwise it takes one tile.
-template <class Tile>
-struct FinishShare {
-    static constexpr bool kMany = Tile::kNorm;
-    static constexpr int kBlocks = kMany ? 2 : 4;  // per SM, by registers and shared memory
-    const FinishDQueryArguments& arguments;
-
-    __device__ int tiles() const { return (arguments.seq_len + Tile::kQueries - 1) / Tile::kQueries; }
-    __device__ int width() const { return kMany ? arguments.width : 1; }
-    __device__ int groups() const { return arguments.heads / width(); }
-    __device__ int count() const {
-        if (!kMany) return 1;
-        const int all = arguments.batch * tiles() * groups(), first = static_cast<int>(blockIdx.x);
-        return (all - first + static_cast<int>(gridDim.x) - 1) / static_cast<int>(gridDim.x) * width();
-    }
-    __device__ FinishPlace at(int index) const {
-        const int group = static_cast<int>(blockIdx.x) + index / width() * static_cast<int>(gridDim.x);
-        const int rest = group / tiles();
-        return {group % tiles(), rest % groups() * width() + index % width(), rest / groups()};
-    }
 };
 
 /// What a thread of the pass knows of its part of the tile.
@@ -252,10 +258,10 @@ __device__ __forceinline__ void finish_normed_queries(const FinishArgumentsOf<Ti
 }
 
 template <class Tile>
-__global__ void __launch_bounds__(kFinishDQueryThreads, FinishShare<Tile>::kBlocks)
+__global__ void __launch_bounds__(kFinishDQueryThreads, FinishOrder<Tile>::kBlocks)
     attention_finish_dquery(const __grid_constant__ FinishArgumentsOf<Tile> arguments) {
     using Shared = FinishShared<Tile>;
-    using Share = FinishShare<Tile>;
+    using Order = FinishOrder<Tile>;
     extern __shared__ __align__(kSwizzleAtomBytes) std::byte dynamic_shared[];
     const Shared shared(dynamic_shared);
     const int thread = static_cast<int>(threadIdx.x);
@@ -274,11 +280,11 @@ __global__ void __launch_bounds__(kFinishDQueryThreads, FinishShare<Tile>::kBloc
         }
     __syncthreads();
     const bool has_dot = arguments.rope.has_dot();
-    const Share share{arguments};
-    const int count = share.count();
+    const Order order{arguments};
+    const int count = order.count();
     // Load the sums of a tile, and q or pre
     const auto load = [&](int index) {
-        const FinishPlace place = share.at(index);
+        const FinishPlace place = order.at(index);
         const int stage = index % Shared::kStages;
         const std::int64_t tile = (static_cast<std::int64_t>(place.sequence) * arguments.heads + place.head) *
                                       (arguments.padded / Tile::kQueries) +
@@ -298,12 +304,12 @@ __global__ void __launch_bounds__(kFinishDQueryThreads, FinishShare<Tile>::kBloc
     FinishThread<Tile> at{shared, thread / kWarpgroupThreads, thread / 32 % 4, thread % 32, arguments.seq_len};
     float2 angles[2][8] = {};
     for (int index = 0; index < count; ++index) {
-        const FinishPlace place = share.at(index);
+        const FinishPlace place = order.at(index);
         at.stage = index % Shared::kStages;
         at.head = place.head;
         // NOTE: read again, so that no address made of it takes a register in the loop.
-        if constexpr (Share::kMany) at.lane = ptx::thread_index() % 32;
-        if (index % share.width() == 0) {
+        if constexpr (Order::kPersistent) at.lane = ptx::thread_index() % 32;
+        if (index % order.width() == 0) {
             at.sequence = place.sequence;
             at.first = place.tile * Tile::kQueries;
             at.count = min(Tile::kQueries, arguments.seq_len - at.first);
@@ -338,7 +344,7 @@ __global__ void __launch_bounds__(kFinishDQueryThreads, FinishShare<Tile>::kBloc
             ptx::tma_store_wait_read<0>();
         }
         // Load again once both consumers' rows have been read
-        if constexpr (Share::kMany) {
+        if constexpr (Order::kPersistent) {
             __syncthreads();
             if (thread == 0 && index + Shared::kStages < count) load(index + Shared::kStages);
         }

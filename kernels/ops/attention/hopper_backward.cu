@@ -133,7 +133,8 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
     finish.padded = padded;
     finish.batch = geometry.batch;
     finish.heads = geometry.heads;
-    for (finish.width = 4; geometry.heads % finish.width != 0;) --finish.width;
+    using Order = FinishOrder<Tile>;
+    finish.width = Order::width_of(geometry.heads);
     finish.scale = arguments->scale;
     if constexpr (Tile::kRounds) finish.codes = arguments->codes;
     if constexpr (Tile::kNorm) finish.norm = arguments->norm = norm_arguments_of(op, memory);
@@ -149,11 +150,10 @@ Launch launch_backward(const AttentionBackward& op, const Memory& memory, const 
     CUDA_CHECK(
         cudaFuncSetAttribute(attention_finish_dquery<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize, kFinishBytes));
     const auto blocks = static_cast<unsigned>(std::min(multiprocessors(), arguments->order.count()));
-    using Share = FinishShare<Tile>;
-    const std::int64_t shares = geometry.batch * ceil_div(op.seq_len, std::int64_t{Tile::kQueries}) *
-                                (geometry.heads / (Share::kMany ? finish.width : 1));
+    const std::int64_t groups =
+        geometry.batch * ceil_div(op.seq_len, std::int64_t{Tile::kQueries}) * (geometry.heads / finish.width);
     const auto finish_blocks = static_cast<unsigned>(
-        Share::kMany ? std::min(std::int64_t{multiprocessors()} * Share::kBlocks, shares) : shares);
+        Order::kPersistent ? std::min(std::int64_t{multiprocessors()} * Order::kBlocks, groups) : groups);
     return [=](Stream stream) {
         for (const RowPass& each : passes)
             launch_overlapped(statistics, each.grid, kRowStatisticsThreads, 0, stream, each.arguments);

@@ -33,13 +33,15 @@ TEST_CASE("attention where CTAs take more than one key block", "[gpu][attention]
         for (const bool documents : {false, true}) check({12, 600, 4, 4, head_dim, documents});
 }
 
-// With a norm of heads the CTAs of the pass over dQ take four heads, or three, of a tile. There are more such groups
-// than twice the GPU's SMs, so some CTAs take a second group, with other angles.
+// With a norm of heads the CTAs of the pass over dQ take groups of four heads, or three, of a tile. There are more
+// groups than its 264 CTAs, so some take a second group, of another sequence. Where a sequence has five tiles, which do
+// not divide 264, it is of another tile too, with other positions.
 TEST_CASE("attention where the pass over dQ takes several tiles", "[gpu][attention]") {
     if (!has_hopper()) return;
     for (const std::int64_t head_dim : {64, 128}) {
         check({140, 129, 4, 2, head_dim, false});
         check({140, 129, 3, 1, head_dim, true});
+        check({56, head_dim == 64 ? 513 : 257, 4, 2, head_dim, false});
     }
 }
 
